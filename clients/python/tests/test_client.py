@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import venv
 from pathlib import Path
 from typing import Dict, List
 
@@ -166,6 +167,27 @@ class Servers(unittest.TestCase):
         )
         second = self.python(FIRST_USE, variables)
         self.assertEqual((second.stdout.split(), second.stderr), ([answer, process], ""))
+
+    def test_code_sees_the_virtual_environment_that_is_active(self) -> None:
+        place = self.place / "venv"
+        venv.create(place)
+        (packages,) = place.glob("lib/python3*/site-packages")
+        (packages / "greeting.py").write_text("text = 'hello'\n")
+        variables = {**environment(self.place), "PANDO": program(), "VIRTUAL_ENV": str(place)}
+        code = "import pando; print(pando.run('import greeting; print(greeting.text)').stdout, pando.Client().info().process)"
+        answer, process = self.python(code, variables).stdout.split()
+        self.addCleanup(os.kill, int(process), signal.SIGTERM)
+        self.assertEqual(answer, "hello")
+        # Its packages change.
+        (packages / "other.py").write_text("text = 'hello again'\n")
+        again = self.python(code.replace("greeting", "other"), variables)
+        self.assertIn("hello again", again.stdout, again.stderr)
+        # The server that all tests share was not started with it.
+        variables = {**server().environment, "VIRTUAL_ENV": str(place)}
+        code = "import pando, sys; print(pando.Client(sys.argv[1], start=False).run('print(1)').stdout)"
+        blind = subprocess.run([sys.executable, "-c", code, server().socket], env=variables, capture_output=True, text=True, timeout=600)
+        self.assertEqual(blind.stdout.strip(), "1", blind.stderr)
+        self.assertIn("code sees the host's Python instead: ", blind.stderr)
 
     def test_clients_that_start_a_server_at_once_share_it(self) -> None:
         variables = {**environment(self.place), "PANDO": program()}

@@ -6,15 +6,16 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
 
 import httpx
 
-from . import _server, _wire
+from . import _server, _venv, _wire
 from ._cell import AsyncCell
-from ._errors import NoSuchTemplate, ServerMissing, TemplateExists
+from ._errors import CannotBeShown, NoSuchProgram, NoSuchTemplate, ServerMissing, TemplateExists, UnusableTemplate
 from ._io import Http, Io, Tasks
 from ._stream import ResponseLines, translated
 from ._types import CellInfo, Options, Result, ServerInfo, Template, TemplateOptions
@@ -31,16 +32,23 @@ class AsyncClient:
     If no server listens, one is started, unless `start` is False: the program that the variable PANDO names, or `pando`
     in PATH. The server keeps running when this process ends.
 
+    If a virtual environment is active here (the variable VIRTUAL_ENV, or that of this Python), the template "python" stands
+    for its Python: code finds its packages. `virtual_environment=False` ignores it.
+
     >>> async with pando.AsyncClient() as client:
     ...     results = await asyncio.gather(*(client.run(f"print({n})") for n in range(20)))
     """
 
     io: Io = Tasks()
 
-    def __init__(self, socket: Union[str, Path, None] = None, start: bool = True) -> None:
+    def __init__(
+        self, socket: Union[str, Path, None] = None, start: bool = True, virtual_environment: bool = True
+    ) -> None:
+        self._environment = _venv.active() if virtual_environment else None
         self._path = Path(socket).absolute() if socket is not None else None
         self._starts = start
         self._known: Set[str] = set()
+        self._hidden: Set[Path] = set()
         self._making = self.io.lock()
         self.socket = self._path or _server.place()
         # Each sandbox occupies a connection.
@@ -61,8 +69,7 @@ class AsyncClient:
         The other options are those of `Options`. An interruption ends the clone.
         """
         order = _wire.Order(template, [code, *arguments], stdin, options)
-        await self._ensure(template)
-        return await self.do(_wire.run(order))
+        return await self._cloned(_wire.run, order)
 
     async def start(
         self,
@@ -128,8 +135,7 @@ class AsyncClient:
 
     async def start_order(self, order: _wire.Order) -> AsyncCell:
         """Starts a clone."""
-        await self._ensure(order.template)
-        return AsyncCell(self, await self.do(_wire.start(order)))
+        return AsyncCell(self, await self._cloned(_wire.start, order))
 
     async def do(self, operation: _wire.Operation[T]) -> T:
         """Sends a request, and returns its response."""
@@ -166,10 +172,65 @@ class AsyncClient:
         await self.io.call(lambda: _server.start(self._path))
         return await self._http.send(request)
 
+    async def _cloned(self, request: Callable[[_wire.Order], _wire.Operation[T]], order: _wire.Order) -> T:
+        """Sends a request for a clone."""
+        if order.template not in _wire.STANDARD:
+            return await self.do(request(order))
+        if self._environment is not None:
+            name, _ = _venv.template(self._environment)
+            if await self._ensure_environment(self._environment, False):
+                try:
+                    return await self.do(request(replace(order, template=name)))
+                except (NoSuchTemplate, UnusableTemplate):
+                    # Its packages have changed.
+                    self._known.discard(name)
+                if await self._ensure_environment(self._environment, True):
+                    return await self.do(request(replace(order, template=name)))
+        await self._ensure(order.template)
+        return await self.do(request(order))
+
+    async def _ensure_environment(self, place: Path, outdated: bool) -> bool:
+        """Creates the template of a virtual environment, if it is missing or outdated. Returns False if the server cannot see it."""
+        name, prefix = _venv.template(place)
+        async with self._making.held():
+            if name in self._known or place in self._hidden:
+                return place not in self._hidden
+            if outdated or not await self._has_template(name):
+                try:
+                    with _telling(name, f"the virtual environment {place}"):
+                        words = [str(_venv.python(place)), "-m", "pando"]
+                        # Named as a volume, so that a server that cannot see it refuses.
+                        shown = [f"{place}:{place}"]
+                        await self.create_template(
+                            name, words, volumes=shown, memory="1G", train_arguments=["print(1)"], replace=True
+                        )
+                except (CannotBeShown, NoSuchProgram) as error:
+                    self._hidden.add(place)
+                    print(f"pando: code sees the host's Python instead: {error}", file=sys.stderr, flush=True)
+                    return False
+                await self._remove_older(prefix, name)
+            self._known.add(name)
+            return True
+
+    async def _remove_older(self, prefix: str, name: str) -> None:
+        """Removes the templates of an environment's earlier packages."""
+        for other in await self.templates():
+            if other.name.startswith(prefix) and other.name != name:
+                try:
+                    await self.do(_wire.remove_template(other.name))
+                except NoSuchTemplate:
+                    # Another process has removed it.
+                    pass
+
+    async def _has_template(self, name: str) -> bool:
+        try:
+            await self.template(name)
+        except NoSuchTemplate:
+            return False
+        return True
+
     async def _ensure(self, name: str) -> None:
         """Creates a missing standard template, and reports that to the user, because it takes a while."""
-        if name not in _wire.STANDARD or name in self._known:
-            return
         async with self._making.held():
             if name in self._known:
                 return
@@ -177,7 +238,7 @@ class AsyncClient:
                 await self.template(name)
             except NoSuchTemplate:
                 try:
-                    with _telling(name):
+                    with _telling(name, "this host's Python"):
                         await self.create_template(name)
                 except TemplateExists:
                     # Another process has created it first.
@@ -195,10 +256,10 @@ async def _pieces(http: Http, response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _telling(name: str) -> Iterator[None]:
+def _telling(name: str, source: str) -> Iterator[None]:
     """Reports a slow operation to the user."""
     since = time.monotonic()
-    print(f'pando: creating the template "{name}" from this host\'s Python, once...', file=sys.stderr, flush=True)
+    print(f'pando: creating the template "{name}" from {source}, once...', file=sys.stderr, flush=True)
     yield
     print(f"pando: done in {time.monotonic() - since:.1f} s", file=sys.stderr, flush=True)
 

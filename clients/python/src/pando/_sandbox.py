@@ -83,7 +83,7 @@ class AsyncSandbox(SandboxCode):
 
     def _copy(self, number: int) -> AsyncSandbox:
         # A client that belongs to this sandbox is closed with it.
-        client = type(self._client)(self._client.socket, start=False) if self._owns_client else self._client
+        client = type(self._client)(self._client.socket, start=False, virtual_environment=False) if self._owns_client else self._client
         copy = AsyncSandbox(self._life.order.template, client=client)
         copy._owns_client, copy._cell, copy._life = self._owns_client, AsyncCell(client, number), self._life.copied(number)
         return copy

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import List, Optional
 
-from . import _program
+from . import _program, _venv
 from ._errors import ServerMissing
 
 _SAYS_READY = "serving at"
@@ -46,9 +46,11 @@ def start(path: Optional[Path]) -> None:
                 "install the wheel of this package, which has one, or install Pando, or name the program in the variable PANDO"
             )
         words = [program, "serve"] + (["--socket", str(path)] if path else [])
-        # A server in a cell has no networks.
+        # A server in a cell has no networks, and shows what the cell sees.
         if not os.path.exists("/dev/cells"):
             words += ["--gateways", str(_GATEWAYS)]
+            environment = _venv.active()
+            words += ["--show", str(environment)] if environment else []
         try:
             process = subprocess.Popen(
                 words,

@@ -166,13 +166,17 @@ class Client(_Waiting[AsyncClient]):
     If no server listens, one is started, unless `start` is False: the program that the variable PANDO names, or `pando`
     in PATH. The server keeps running when this process ends.
 
+    If a virtual environment is active here, the template "python" stands for its Python: see `AsyncClient`.
+
     >>> with pando.Client() as client:
     ...     client.run("print(1)").stdout
     '1\\n'
     """
 
-    def __init__(self, socket: Union[str, Path, None] = None, start: bool = True) -> None:
-        super().__init__(_Client(socket, start))
+    def __init__(
+        self, socket: Union[str, Path, None] = None, start: bool = True, virtual_environment: bool = True
+    ) -> None:
+        super().__init__(_Client(socket, start, virtual_environment))
 
     run = _waits(AsyncClient.run)
     start = _gives(AsyncClient.start, Cell)
