@@ -50,7 +50,7 @@ class Files(Case):
         self.s.write_file("/tmp/big", iter([b"a", b"b"]))
         self.assertEqual(self.s.read_file("/tmp/big"), b"ab")
 
-    def test_what_cannot_be_done_is_an_error(self) -> None:
+    def test_impossible_operations_are_errors(self) -> None:
         files = self.s.files
         for wrong in (files.read, files.list, files.get_info, files.remove, lambda path: files.rename(path, "/tmp/x")):
             with self.assertRaisesRegex(pando.NoSuchFile, "/none: "):

@@ -2,7 +2,7 @@
 //! A cell of the manager: its specification, its input and output, and its outcome.
 
 use super::gateways::GatewaySlot;
-use super::jobs::CellJobs;
+use super::jobs::{CellJobs, StartedJob};
 use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
 use super::origin::CellOrigin;
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
-use pando_launch::{CellUse, Nesting, Operator, Root};
+use pando_launch::{CellUse, Command, LaunchError, Nesting, Operator, Root};
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -47,9 +47,9 @@ const LOG_LIMIT: &str = "the logged output of all cells of this service exceeds 
 pub struct ManagedCell {
     pub(super) id: u64,
     spec: CloneSpec,
-    pub(super) operator: Arc<dyn Operator>,
+    operator: Arc<dyn Operator>,
     pool: Arc<TemplatePool>,
-    pub(super) cell: CellId,
+    cell: CellId,
     addresses: Option<Addresses>,
     /// The ports of the host that lead to it.
     forwards: Vec<PortForward>,
@@ -64,7 +64,7 @@ pub struct ManagedCell {
     /// Held while a template is created from the cell: its outcome is published afterwards.
     freezing: Arc<tokio::sync::Mutex<()>>,
     /// The additional programs in it, once there was one.
-    pub(super) jobs: Mutex<CellJobs>,
+    jobs: Mutex<CellJobs>,
     /// It has a time limit, or had one.
     is_limited: AtomicBool,
     /// Notified when the state changes.
@@ -361,8 +361,40 @@ impl ManagedCell {
                 let _ = self.operator.end(self.cell, End::Killed);
                 self.changed.send_replace(());
             }
-            CellSignal::Other(number) => _ = self.with_jobs("send a signal to", |jobs| jobs.signal_first(number)),
+            CellSignal::Other(number) => {
+                _ = self.with_jobs("send a signal to", |jobs| jobs.signal_first(&*self.operator, self.cell, number))
+            }
         }
+    }
+
+    /// Starts an additional program in it.
+    ///
+    /// # Errors
+    /// It has ended, the command is too long, or it has the maximal number of programs.
+    pub fn start_job(&self, command: &Command) -> Result<StartedJob, ManagerError> {
+        self.with_jobs("start a program in", |jobs| jobs.start(&*self.operator, self.cell, command))
+    }
+
+    /// The additional program of this number.
+    ///
+    /// # Errors
+    /// There is none, or it has ended.
+    pub fn job(&self, number: u32) -> Result<StartedJob, ManagerError> {
+        lock(&self.jobs).find(number).ok_or(ManagerError::NoSuchProgram { cell: self.id, number })
+    }
+
+    /// Uses its additional programs. `action` is the verb of errors.
+    fn with_jobs<T>(
+        &self,
+        action: &'static str,
+        use_jobs: impl FnOnce(&mut CellJobs) -> Result<T, LaunchError>,
+    ) -> Result<T, ManagerError> {
+        let ended = || ManagerError::Ended { cell: self.id, action };
+        let mut jobs = lock(&self.jobs);
+        if self.has_ended() {
+            return Err(ended());
+        }
+        use_jobs(&mut jobs).map_err(|error| if matches!(error, LaunchError::CellOver) { ended() } else { error.into() })
     }
 
     /// Terminates it after this time, counted from now, in place of an earlier limit.

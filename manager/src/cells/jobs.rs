@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The additional programs in a cell of the manager.
 
-use super::ManagerError;
-use super::cell::ManagedCell;
-use super::tasks::lock;
-use pando_launch::{Command, Job, Jobs};
+use pando_kernel::CellId;
+use pando_launch::{Command, Job, Jobs, LaunchError, Operator};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -26,52 +24,48 @@ pub struct StartedJob {
     pub notified: watch::Receiver<()>,
 }
 
-impl ManagedCell {
-    /// Starts an additional program in it.
+impl CellJobs {
+    /// Starts an additional program in a cell.
     ///
     /// # Errors
-    /// It has ended, the command is too long, or it has the maximal number of programs.
-    pub fn start_job(&self, command: &Command) -> Result<StartedJob, ManagerError> {
-        let job = self.with_jobs("start a program in", |jobs| jobs.start(command))??;
+    /// The cell has ended, the command is too long, or the cell has the maximal number of programs.
+    pub(super) fn start(&mut self, operator: &dyn Operator, cell: CellId, command: &Command) -> Result<StartedJob, LaunchError> {
+        let job = self.channel(operator, cell)?.start(command)?;
         let (notifier, notified) = watch::channel(());
         job.port().listen(move || notifier.send_replace(()));
         let started = StartedJob { job, notified };
-        let running = &mut lock(&self.jobs).started;
-        running.retain(|_, started| started.job.end().is_none());
-        running.insert(started.job.number(), started.clone());
+        self.started.retain(|_, started| started.job.end().is_none());
+        self.started.insert(started.job.number(), started.clone());
         Ok(started)
     }
 
-    /// The additional program of this number.
-    ///
-    /// # Errors
-    /// There is none, or it has ended.
-    pub fn job(&self, number: u32) -> Result<StartedJob, ManagerError> {
-        let found = lock(&self.jobs).started.get(&number).filter(|started| started.job.end().is_none()).cloned();
-        found.ok_or(ManagerError::NoSuchProgram { cell: self.id, number })
+    /// The additional program of this number, if it has not ended.
+    pub(super) fn find(&self, number: u32) -> Option<StartedJob> {
+        self.started.get(&number).filter(|started| started.job.end().is_none()).cloned()
     }
 
-    /// Uses its control channel, which is opened at the first use. `action` is the verb of errors.
-    pub(super) fn with_jobs<T>(&self, action: &'static str, use_jobs: impl FnOnce(&Jobs) -> T) -> Result<T, ManagerError> {
-        let mut jobs = lock(&self.jobs);
-        let ended = || ManagerError::Ended { cell: self.id, action };
-        if self.has_ended() {
-            return Err(ended());
+    /// Sends the processes of a cell's first program a signal, by Linux's number.
+    ///
+    /// # Errors
+    /// The cell has ended.
+    pub(super) fn signal_first(&mut self, operator: &dyn Operator, cell: CellId, number: u8) -> Result<(), LaunchError> {
+        self.channel(operator, cell)?.signal_first(number);
+        Ok(())
+    }
+
+    /// The control channel of the cell, which is opened at the first use.
+    fn channel(&mut self, operator: &dyn Operator, cell: CellId) -> Result<&Jobs, LaunchError> {
+        if self.jobs.is_none() {
+            let (bell, mut notified) = watch::channel(());
+            let opened = Jobs::with_multiplexer(operator, cell, move || bell.send_replace(()));
+            let (jobs, mut multiplexer) = opened.map_err(|_| LaunchError::CellOver)?;
+            tokio::spawn(async move {
+                while multiplexer.turn() && notified.changed().await.is_ok() {
+                    tokio::task::yield_now().await;
+                }
+            });
+            self.jobs = Some(jobs);
         }
-        let jobs = match &mut jobs.jobs {
-            Some(jobs) => jobs,
-            none => {
-                let (bell, mut notified) = watch::channel(());
-                let (jobs, mut multiplexer) =
-                    Jobs::with_multiplexer(&*self.operator, self.cell, move || bell.send_replace(())).map_err(|_| ended())?;
-                tokio::spawn(async move {
-                    while multiplexer.turn() && notified.changed().await.is_ok() {
-                        tokio::task::yield_now().await;
-                    }
-                });
-                none.insert(jobs)
-            }
-        };
-        Ok(use_jobs(jobs))
+        self.jobs.as_ref().ok_or(LaunchError::CellOver)
     }
 }
