@@ -35,9 +35,10 @@ from ._errors import (
 )
 from ._files import AsyncFiles, EntryInfo, WriteEntry
 from ._handle import AsyncCommandHandle
+from ._pty import AsyncPty, AsyncPtyHandle, PtySize
 from ._results import Context, DisplayData, Execution, Logs
 from ._sandbox import AsyncSandbox
-from ._sync import Cell, Client, CommandHandle, Commands, Files, Sandbox, run
+from ._sync import Cell, Client, CommandHandle, Commands, Files, Pty, PtyHandle, Sandbox, run
 from ._types import (
     Addresses,
     CellInfo,
@@ -64,6 +65,8 @@ __all__ = [
     "AsyncCommandHandle",
     "AsyncCommands",
     "AsyncFiles",
+    "AsyncPty",
+    "AsyncPtyHandle",
     "AsyncSandbox",
     "BadRequest",
     "CannotBeShown",
@@ -97,6 +100,9 @@ __all__ = [
     "Piece",
     "Port",
     "PortUnavailable",
+    "Pty",
+    "PtyHandle",
+    "PtySize",
     "Reason",
     "Result",
     "Sandbox",

@@ -15,6 +15,7 @@ from ._code import SandboxCode
 from ._commands import AsyncCommands
 from ._errors import NoSuchCell, WrongState
 from ._files import AsyncFiles
+from ._pty import AsyncPty
 from ._text import OnText
 from ._types import ExecOptions, ExecResult, SandboxOptions, Template
 
@@ -45,6 +46,11 @@ class AsyncSandbox(SandboxCode):
     def commands(self) -> AsyncCommands:
         """Commands of a shell in it."""
         return AsyncCommands(self)
+
+    @property
+    def pty(self) -> AsyncPty:
+        """Terminals in it."""
+        return AsyncPty(self)
 
     async def exec(
         self,

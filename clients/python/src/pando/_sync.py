@@ -39,6 +39,7 @@ from ._commands import AsyncCommands
 from ._files import AsyncFiles
 from ._handle import AsyncCommandHandle
 from ._io import Threads, done
+from ._pty import AsyncPty, AsyncPtyHandle
 from ._sandbox import AsyncSandbox
 from ._text import OnText
 from ._types import ExecResult, Options, Piece, Result, SandboxOptions
@@ -160,6 +161,34 @@ class CommandHandle(_Waiting[AsyncCommandHandle]):
         return _each(self._steps.__aiter__())
 
 
+class PtyHandle(_Waiting[AsyncPtyHandle]):
+    """A program with a terminal: see `AsyncPtyHandle`."""
+
+    wait = _waits(AsyncPtyHandle.wait)
+    send_stdin = _waits(AsyncPtyHandle.send_stdin)
+    resize = _waits(AsyncPtyHandle.resize)
+    kill = _waits(AsyncPtyHandle.kill)
+    close = _waits(AsyncPtyHandle.close)
+
+    @property
+    def pid(self) -> int:
+        """Its number in its cell."""
+        return self._steps.pid
+
+    def __iter__(self) -> Iterator[str]:
+        """Its output as it arrives."""
+        return _each(self._steps.__aiter__())
+
+
+class Pty:
+    """Terminals in a sandbox: see `AsyncPty`."""
+
+    def __init__(self, steps: AsyncPty) -> None:
+        self._steps = steps
+
+    create = _gives(AsyncPty.create, PtyHandle)
+
+
 class Client(_Waiting[AsyncClient]):
     """A client of the server (`pando serve`) on its Unix socket; threads may share it.
 
@@ -256,6 +285,11 @@ class Sandbox(_Waiting[AsyncSandbox]):
     def commands(self) -> Commands:
         """Commands of a shell in it."""
         return Commands(self._steps.commands)
+
+    @property
+    def pty(self) -> Pty:
+        """Terminals in it."""
+        return Pty(self._steps.pty)
 
     @classmethod
     def resume(cls, id: str, *, client: Optional[Client] = None, **options: Unpack[SandboxOptions]) -> Sandbox:
