@@ -6,6 +6,10 @@
 //! are those that name a held cell; others are refused with `EPERM`. A refusal of the kernel stands in the result, and the `ioctl`
 //! succeeds.
 //!
+//! Request [`BATCH`] passes three words: the address of records of calls, their number, and room for the result. The calls are made in
+//! order at one exit, as by `batch`. They are one `cell_clone` at most, and calls that start or prepare a child: `cell_run`, `cell_limit`,
+//! `cell_name`, `grant` and `write`. [`HoldingName::NEWEST`](crate::HoldingName::NEWEST) names the child that the batch has made.
+//!
 //! The children that are made through an open file belong to it, with its duplicates: other open files cannot name them, and they are
 //! dropped when it is closed. Each open file can name the template [`HoldingName::ROOT`](crate::HoldingName::ROOT).
 //!
@@ -17,5 +21,9 @@
 pub const PATH: &str = "/dev/cells";
 /// Words of a call: its record, and the result.
 pub const CALL_WORDS: usize = crate::hypercall::RECORD_WORDS + 1;
+/// Words of a batch: the address and the number of its records, and the result.
+pub const BATCH_WORDS: usize = 3;
+/// The request that makes a batch of calls.
+pub const BATCH: u32 = 3 << 30 | ((BATCH_WORDS * 8) as u32) << 16 | 0xce << 8 | 2;
 /// The request that makes a call, as Linux encodes one that reads and writes these words.
 pub const CALL: u32 = 3 << 30 | ((CALL_WORDS * 8) as u32) << 16 | 0xce << 8 | 1;

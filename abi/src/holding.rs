@@ -19,6 +19,9 @@ impl HoldingName {
     /// The holding of the template that the cell itself was cloned from, in a cell that may have descendants: the first one that it gets.
     pub const ROOT: HoldingName = HoldingName::new(0, 1);
 
+    /// In a `batch`: the child that the batch has made last. Elsewhere no holding has this name.
+    pub const NEWEST: HoldingName = HoldingName::new(1, 0);
+
     /// The name of a slot in a generation.
     #[must_use]
     pub const fn new(index: u32, generation: u32) -> HoldingName {

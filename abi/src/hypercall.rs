@@ -5,7 +5,8 @@
 //! `out 0x7e, al`. The result is in `rax`: a value, or a negated [`Refusal`](crate::Refusal). No other register changes.
 //! A hypercall exists only where the kernel must protect or multiplex. The libOS does everything else.
 
-use crate::Registers;
+use crate::holding::holding_of_space;
+use crate::{HoldingName, Registers};
 
 /// The port of the hypercall instruction `out 0x7e, al`.
 pub const PORT: u8 = 0x7e;
@@ -117,6 +118,22 @@ macro_rules! calls_about_a_space {
     };
 }
 
+impl Hypercall {
+    /// The same call, about `child` if it names [`HoldingName::NEWEST`].
+    #[must_use]
+    pub fn for_newest(self, child: HoldingName) -> Hypercall {
+        let newest = HoldingName::NEWEST.bits();
+        let mut record = self.record();
+        match self.space() {
+            Some(space) if holding_of_space(space) == Some(newest) => return self.with_space(child.space(space as u32)),
+            // The first argument of calls about holdings is the name.
+            None if record[1] == newest => record[1] = child.bits(),
+            _ => return self,
+        }
+        Hypercall::from_record(record).unwrap_or(self)
+    }
+}
+
 calls_about_a_space!(Map, Unmap, Protect, SpaceClone, SpaceSwitch, SpaceDestroy, Share, Inspect, Write, Read, MapBlocks, Populate, Count);
 
 hypercalls! {
@@ -175,10 +192,10 @@ hypercalls! {
     /// returns the cell's own generation at once. `unaware` is 1 if programs run that do not notice that they were
     /// cloned, so that clones' random numbers may not be distinct, and 0 otherwise. Vector registers do not survive it.
     20 FreezeIfAsked freeze_if_asked(unaware);
-    /// Performs `calls` (1 to 64) calls about memory, spaces and segments, in order; other calls are refused. Their
-    /// records lie at `address` of the running space: six words each, the number and five arguments. Returns how
-    /// many were performed: fewer than `calls` if the next one was refused. If that is the first, returns its refusal. Their results are
-    /// lost.
+    /// Performs `calls` (1 to 64) calls about memory, spaces, segments and held cells, in order; other calls are refused. Their
+    /// records lie at `address` of the running space: six words each, the number and five arguments. The name 1 means the child that the
+    /// batch has made last. Returns how many were performed: fewer than `calls` if the next one was refused. If that is the first,
+    /// returns its refusal. The upper half of the result is the name of the child that was made last; other results are lost.
     21 Batch batch(address, calls);
     /// Makes a child of the caller: a clone of the held cell `source`, which must be frozen, idle or not started. The child has `source`'s
     /// registers, memory and disks, and no holdings. Its memory counts against its `quota` (pages) and against those of all its ancestors.

@@ -62,6 +62,22 @@ pub trait Operator: Send + Sync {
     /// The source runs, there are too many cells, or there is not enough memory.
     fn clone_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>) -> Result<CellId, LaunchError>;
 
+    /// Makes a clone like [`clone_cell`](Operator::clone_cell), with an argument block. It may be made as late as it is started, and errors
+    /// may come then.
+    ///
+    /// # Errors
+    /// The source runs, there are too many cells, or there is not enough memory.
+    fn prepare_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>, block: Vec<u8>) -> Result<CellId, LaunchError> {
+        let cell = self.clone_cell(source, memory, nesting)?;
+        match self.write_arguments(cell, &block) {
+            Ok(()) => Ok(cell),
+            Err(error) => {
+                self.discard(cell);
+                Err(error)
+            }
+        }
+    }
+
     /// Writes the argument block of a cell that has not started.
     ///
     /// # Errors

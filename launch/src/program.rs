@@ -80,14 +80,7 @@ impl Program {
     /// The arguments are too long, or there is not enough memory.
     pub fn prepare(&self, operator: &dyn Operator, root: &Root) -> Result<CellId, LaunchError> {
         let block = self.argument_block()?;
-        let cell = operator.clone_cell(root.cell, self.memory, self.nesting)?;
-        match operator.write_arguments(cell, &block) {
-            Ok(()) => Ok(cell),
-            Err(error) => {
-                operator.discard(cell);
-                Err(error)
-            }
-        }
+        operator.prepare_cell(root.cell, self.memory, self.nesting, block)
     }
 
     /// The bytes of the argument block, which the cell finds at [`ARGUMENTS`].

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/dev/cells`: the calls of a process in a cell about nested cells.
 
-use pando_abi::cells_device::{CALL, CALL_WORDS, PATH};
-use pando_abi::holding::{ChildState, ConsoleProgress, DonationEnd, fact, port};
+use pando_abi::cells_device::{BATCH, BATCH_WORDS, CALL, CALL_WORDS, PATH};
+use pando_abi::holding::{ChildState, ConsoleProgress, DonationEnd, fact, limit, port};
+use pando_abi::hypercall::RECORD_WORDS;
+use pando_abi::limits::{MAX_BATCH_CALLS, MAX_WRITE_BYTES};
 use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
@@ -23,6 +25,57 @@ pub struct CellsDevice {
 struct Refused {
     action: &'static str,
     refusal: Refusal,
+}
+
+/// The action of errors about new children.
+const MAKE: &str = "make a nested cell";
+
+/// The error of a call that the kernel refuses.
+fn refused(action: &'static str, refusal: Refusal) -> Error {
+    // A call that the cell's state does not allow may be repeated later.
+    let kind = if refusal == Refusal::WrongState { ErrorKind::WouldBlock } else { ErrorKind::Other };
+    Error::new(kind, Refused { action, refusal })
+}
+
+/// A child to make.
+#[derive(Clone, Copy, Debug)]
+pub struct NewChild<'a> {
+    /// The held cell that it is a clone of.
+    pub source: HoldingName,
+    /// Pages that it may use.
+    pub quota: u64,
+    /// Descendants that it may have.
+    pub cells: u32,
+    /// The root that it may clone.
+    pub root: Option<HoldingName>,
+    /// Bytes to write, and their address in the child.
+    pub arguments: (u64, &'a [u8]),
+    /// Its limit of CPU time, in thousandths of one vCPU's.
+    pub cpu: Option<u64>,
+    /// Its host name.
+    pub name: Option<&'a [u8]>,
+    /// Whether it is started.
+    pub is_started: bool,
+}
+
+impl NewChild<'_> {
+    /// The calls that make it, in order.
+    fn calls(&self) -> Vec<Hypercall> {
+        let (cell, space) = (HoldingName::NEWEST.bits(), HoldingName::NEWEST.current_space());
+        let (start, arguments) = self.arguments;
+        let pieces = arguments.chunks(MAX_WRITE_BYTES as usize).zip((start..).step_by(MAX_WRITE_BYTES as usize));
+        let address_of = |bytes: &[u8]| bytes.as_ptr().expose_provenance() as u64;
+        let write =
+            |(piece, address): (&[u8], u64)| Hypercall::Write { space, address, source: address_of(piece), bytes: piece.len() as u64 };
+        [Hypercall::CellClone { source: self.source.bits(), quota: self.quota, cells: self.cells.into() }]
+            .into_iter()
+            .chain(self.root.map(|root| Hypercall::Grant { cell, holding: root.bits() }))
+            .chain(pieces.map(write))
+            .chain(self.cpu.map(|value| Hypercall::CellLimit { cell, kind: limit::CPU, value }))
+            .chain(self.name.map(|name| Hypercall::CellName { cell, address: address_of(name), bytes: name.len() as u64 }))
+            .chain(self.is_started.then_some(Hypercall::CellRun { cell }))
+            .collect()
+    }
 }
 
 /// The reason for a refusal, and what to do.
@@ -82,13 +135,57 @@ impl CellsDevice {
         Ok(Refusal::from_result(words[CALL_WORDS - 1]))
     }
 
+    /// Makes calls at one exit, up to the first that is refused. Returns how many were made, and the name of the child that they made.
+    /// The inner error: the kernel refuses the first.
+    ///
+    /// # Errors
+    /// The device does not allow one of the calls.
+    fn batch(&self, calls: &[Hypercall]) -> Result<std::result::Result<(usize, Option<HoldingName>), Refusal>> {
+        let records: Vec<[u64; RECORD_WORDS]> = calls.iter().map(|call| call.record()).collect();
+        let mut words: [u64; BATCH_WORDS] = [records.as_ptr().expose_provenance() as u64, records.len() as u64, 0];
+        // SAFETY: the request reads the records and reads and writes these words, all of them live; the words are exclusively ours. The
+        // calls read memory that callers of this private function hold, and write none.
+        let done = unsafe { ioctl_with_mut_ref(&self.file, BATCH.into(), &mut words) };
+        if done != 0 {
+            return Err(Error::last_os_error());
+        }
+        let result = Refusal::from_result(words[BATCH_WORDS - 1]);
+        Ok(result.map(|result| (result as u32 as usize, HoldingName::from_bits(result >> 32))))
+    }
+
+    /// Makes a child as it is described.
+    ///
+    /// # Errors
+    /// There are too many cells, there is not enough memory, or a part of the description is refused; then there is no child.
+    pub fn make_child(&self, new: &NewChild<'_>) -> Result<HoldingName> {
+        let (calls, mut child) = (new.calls(), None);
+        let mut made = || {
+            for calls in calls.chunks(MAX_BATCH_CALLS as usize) {
+                let of_child = |call: &Hypercall| child.map_or(*call, |child| call.for_newest(child));
+                let calls: Vec<Hypercall> = calls.iter().map(of_child).collect();
+                let (done, newest) = self.batch(&calls)?.map_err(|refusal| refused(MAKE, refusal))?;
+                child = child.or(newest);
+                let child = child.ok_or_else(|| Error::other("the kernel has returned an invalid name of a cell"))?;
+                // A call that was refused in the batch is refused again, now with the reason.
+                calls[done..].iter().try_for_each(|call| self.perform(MAKE, call.for_newest(child)).map(drop))?;
+            }
+            Ok(())
+        };
+        let result: Result<()> = made();
+        match (result, child) {
+            (Ok(()), Some(child)) => Ok(child),
+            (Ok(()), None) => Err(Error::other("the kernel has made no cell")),
+            (Err(error), child) => {
+                // Its name is gone with it.
+                let _ = child.map(|child| self.give_up(child));
+                Err(error)
+            }
+        }
+    }
+
     /// Makes a call whose refusal is an error for people.
     fn perform(&self, action: &'static str, call: Hypercall) -> Result<u64> {
-        self.call(call)?.map_err(|refusal| {
-            // A call that the cell's state does not allow may be repeated later.
-            let kind = if refusal == Refusal::WrongState { ErrorKind::WouldBlock } else { ErrorKind::Other };
-            Error::new(kind, Refused { action, refusal })
-        })
+        self.call(call)?.map_err(|refusal| refused(action, refusal))
     }
 
     /// Clones a held cell, at first the root ([`HoldingName::ROOT`]). The clone may use `quota` pages and have `cells` descendants, within
@@ -97,7 +194,7 @@ impl CellsDevice {
     /// # Errors
     /// There are too many cells, or there is not enough memory.
     pub fn clone_cell(&self, source: HoldingName, quota: u64, cells: u32) -> Result<HoldingName> {
-        let name = self.perform("make a nested cell", Hypercall::CellClone { source: source.bits(), quota, cells: cells.into() })?;
+        let name = self.perform(MAKE, Hypercall::CellClone { source: source.bits(), quota, cells: cells.into() })?;
         HoldingName::from_bits(name).ok_or_else(|| Error::other("the kernel has returned an invalid name of a cell"))
     }
 

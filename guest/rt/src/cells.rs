@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls about the cells that this cell holds. They change no memory of this cell, but for the buffers that they are given.
 
+use alloc::vec::Vec;
+use core::marker::PhantomData;
+
 use pando_abi::holding::holding_of_space;
+use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::{Hypercall, Refusal};
 
 use crate::hypercall::perform;
@@ -39,6 +43,58 @@ pub fn call(call: Hypercall) -> Result<u64, Refusal> {
     }
     // SAFETY: 1: the call is about another cell. 2: vector registers survive it.
     unsafe { perform(call) }
+}
+
+/// Calls about held cells that are performed in order at one exit.
+#[derive(Debug, Default)]
+pub struct CellBatch<'a> {
+    records: Vec<[u64; RECORD_WORDS]>,
+    /// The bytes that the calls read.
+    sources: PhantomData<&'a [u8]>,
+}
+
+impl<'a> CellBatch<'a> {
+    /// Adds a call that [takes no address](takes_no_address).
+    ///
+    /// # Errors
+    /// `NoSuchCall`: it takes an address, or is about this cell.
+    pub fn call(&mut self, call: Hypercall) -> Result<(), Refusal> {
+        if !takes_no_address(call) {
+            return Err(Refusal::NoSuchCall);
+        }
+        self.records.push(call.record());
+        Ok(())
+    }
+
+    /// Adds a copy of bytes to an address of a space of a child.
+    ///
+    /// # Errors
+    /// `NoSuchHolding`: the space is not that of a child.
+    pub fn write(&mut self, space: u64, address: u64, bytes: &'a [u8]) -> Result<(), Refusal> {
+        if holding_of_space(space).is_none() {
+            return Err(Refusal::NoSuchHolding);
+        }
+        let source = bytes.as_ptr().expose_provenance() as u64;
+        self.records.push(Hypercall::Write { space, address, source, bytes: bytes.len() as u64 }.record());
+        Ok(())
+    }
+
+    /// Adds a host name of a child.
+    pub fn set_name(&mut self, cell: u64, name: &'a [u8]) {
+        let address = name.as_ptr().expose_provenance() as u64;
+        self.records.push(Hypercall::CellName { cell, address, bytes: name.len() as u64 }.record());
+    }
+
+    /// Performs the calls up to the first refused one. Returns the result of `batch`.
+    ///
+    /// # Errors
+    /// The reason for the refusal of the first call; `BadArgument`: there are none, or more than
+    /// [`MAX_BATCH_CALLS`](pando_abi::limits::MAX_BATCH_CALLS).
+    pub fn perform(&self) -> Result<u64, Refusal> {
+        let call = Hypercall::Batch { address: self.records.as_ptr().expose_provenance() as u64, calls: self.records.len() as u64 };
+        // SAFETY: 1: the calls are about other cells; they only read memory of this one. 2: as in `call`.
+        unsafe { perform(call) }
+    }
 }
 
 /// Copies bytes to an address of a space of a child.

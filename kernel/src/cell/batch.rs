@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Batches: many memory calls of a cell at one exit.
+//! Batches: many calls of a cell at one exit, about its memory and about cells that it holds.
 
+use super::child_operation::ChildOperation;
 use super::memory_operation::{MemoryOperation, OperationProgress};
 use crate::memory::{CopyAuthority, Frames, MemoryError, SpaceSet};
 use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::limits::MAX_BATCH_CALLS;
-use pando_abi::{Hypercall, Refusal};
+use pando_abi::{HoldingName, Hypercall, Refusal};
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 /// Bytes of a record.
 const RECORD: usize = RECORD_WORDS * WORD;
+
+/// A checked call of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BatchCall {
+    /// It changes or describes the memory of the caller.
+    Memory(MemoryOperation),
+    /// It is about a held cell.
+    Child(ChildOperation),
+}
 
 /// The rest of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +32,9 @@ pub(crate) struct Batch {
     /// Number of calls that were not performed yet.
     left: u64,
     /// The call whose first steps were performed.
-    current: Option<Box<MemoryOperation>>,
+    current: Option<Box<BatchCall>>,
+    /// The child that was made last.
+    newest: Option<HoldingName>,
 }
 
 impl Batch {
@@ -34,7 +46,7 @@ impl Batch {
         if calls == 0 || calls > MAX_BATCH_CALLS {
             return Err(Refusal::BadArgument);
         }
-        Ok(Batch { address, performed: 0, left: calls, current: None })
+        Ok(Batch { address, performed: 0, left: calls, current: None, newest: None })
     }
 
     /// Number of calls that were performed.
@@ -42,34 +54,47 @@ impl Batch {
         self.performed
     }
 
-    /// Performs the next step of the next call.
+    /// The result so far: the number of calls that were performed, and in the upper half the name of the child that was made last.
+    pub(crate) fn result(&self) -> u64 {
+        self.performed | self.newest.map_or(0, |name| name.bits() << 32)
+    }
+
+    /// The next call, whose first steps may have been performed.
     ///
     /// # Errors
-    /// Those of the call; the step has changed nothing.
-    pub(crate) fn step(&mut self, memory: &mut SpaceSet, frames: &mut Frames) -> Result<OperationProgress, MemoryError> {
-        let current = match &mut self.current {
+    /// No such call may be in a batch.
+    pub(crate) fn current(&mut self, memory: &mut SpaceSet, frames: &Frames) -> Result<&mut BatchCall, MemoryError> {
+        Ok(match &mut self.current {
             Some(current) => current,
-            None => self.current.insert(Box::new(next(self.address, memory, frames)?)),
-        };
-        if current.step(memory, frames)? == OperationProgress::More {
-            return Ok(OperationProgress::More);
+            none => none.insert(Box::new(next(self.address, self.newest, memory, frames)?)),
+        })
+    }
+
+    /// Goes on after a step of the current call.
+    pub(crate) fn after_step(&mut self, progress: OperationProgress) -> OperationProgress {
+        let OperationProgress::Done(result) = progress else { return OperationProgress::More };
+        if let Some(BatchCall::Child(ChildOperation::Clone { .. })) = self.current.take().as_deref() {
+            self.newest = HoldingName::from_bits(result);
         }
-        self.current = None;
         // A record behind the last address cannot be read.
         self.address = self.address.saturating_add(RECORD as u64);
         self.performed += 1;
         self.left -= 1;
-        Ok(if self.left == 0 { OperationProgress::Done(self.performed) } else { OperationProgress::More })
+        if self.left == 0 { OperationProgress::Done(self.result()) } else { OperationProgress::More }
     }
 }
 
 /// Reads and checks a record.
-fn next(address: u64, memory: &mut SpaceSet, frames: &Frames) -> Result<MemoryOperation, MemoryError> {
+fn next(address: u64, newest: Option<HoldingName>, memory: &mut SpaceSet, frames: &Frames) -> Result<BatchCall, MemoryError> {
     let mut bytes = [0; RECORD];
     memory.read(frames, address, &mut bytes, CopyAuthority::Cell)?;
     let (words, _) = bytes.as_chunks::<WORD>();
     let mut record = [0; RECORD_WORDS];
     record.iter_mut().zip(words).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
     let call = Hypercall::from_record(record).ok_or(Refusal::NoSuchCall)?;
-    Ok(MemoryOperation::decode(call, memory)?)
+    let call = newest.map_or(call, |child| call.for_newest(child));
+    match ChildOperation::decode(call)? {
+        Some(operation) => Ok(BatchCall::Child(operation)),
+        None => Ok(BatchCall::Memory(MemoryOperation::decode(call, memory)?)),
+    }
 }

@@ -54,6 +54,12 @@ impl From<HoldingName> for CellId {
 }
 
 impl CellId {
+    /// An identifier that no cell of a kernel and no holding has: for a cell that its operator has not made yet.
+    #[must_use]
+    pub fn unmade(number: u32) -> CellId {
+        CellId { index: number, generation: 0 }
+    }
+
     /// The name of the holding that this is the identifier of.
     #[must_use]
     pub fn holding(self) -> HoldingName {

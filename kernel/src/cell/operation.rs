@@ -4,7 +4,6 @@
 //! An operation has a *subject*: the calling cell itself, a child of it, or, for the operator, any cell. Hypercalls are decoded into
 //! operations; the operator builds them. `core` invokes all in one place.
 
-use super::batch::Batch;
 use super::end::End;
 use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
@@ -44,8 +43,6 @@ pub(crate) enum Operation {
     WithdrawFreeze,
     /// Change or describe the subject's memory.
     Memory(MemoryOperation),
-    /// Change the subject's memory by several calls.
-    Batch(Batch),
     /// Attach a disk. The result is its index in the subject.
     Attach {
         /// The disk.
@@ -97,7 +94,7 @@ impl Operation {
             Operation::Resume(_) => "resume",
             Operation::SetState(_) => "set the state of",
             Operation::WithdrawFreeze => "withdraw the freeze of",
-            Operation::Memory(_) | Operation::Batch(_) => "change the memory of",
+            Operation::Memory(_) => "change the memory of",
             Operation::Attach { .. } => "attach a disk to",
             Operation::Limit(_) => "limit the CPU share of",
             Operation::SetWeight(_) => "set the CPU weight of",
@@ -121,7 +118,7 @@ impl Operation {
             Operation::Freeze(FreezeMode::Forced) => Requirement::Started,
             Operation::Halt => Requirement::Active,
             Operation::Resume(_) | Operation::SetState(_) => Requirement::Halted,
-            Operation::Memory(_) | Operation::Batch(_) | Operation::Attach { .. } | Operation::SetRegisters(_) => Requirement::AtRest,
+            Operation::Memory(_) | Operation::Attach { .. } | Operation::SetRegisters(_) => Requirement::AtRest,
             Operation::Create(_)
             | Operation::End(_)
             | Operation::Freeze(FreezeMode::Cooperative)

@@ -57,13 +57,15 @@ pub(crate) enum Work {
     Operation(Operation),
     /// An operation on a cell that this one holds.
     Child(Box<ChildOperation>),
+    /// Several of both.
+    Batch(Batch),
 }
 
 impl Work {
     /// The result for the calling cell if the present step is refused.
     pub(crate) fn refused(&self, refusal: Refusal) -> u64 {
         match self {
-            Work::Operation(Operation::Batch(batch)) if batch.performed() > 0 => batch.performed(),
+            Work::Batch(batch) if batch.performed() > 0 => batch.result(),
             _ => refusal.to_result(),
         }
     }
@@ -96,7 +98,7 @@ impl Work {
             Hypercall::Donate { cell, time } => {
                 Work::Donate { child: HoldingName::from_bits(cell).ok_or(Refusal::NoSuchHolding)?, time: Duration::from_nanos(time) }
             }
-            Hypercall::Batch { address, calls } => Work::Operation(Operation::Batch(Batch::new(address, calls)?)),
+            Hypercall::Batch { address, calls } => Work::Batch(Batch::new(address, calls)?),
             memory_call => Work::Operation(Operation::Memory(MemoryOperation::decode(memory_call, memory)?)),
         })
     }

@@ -6,6 +6,7 @@ use super::error::OperationError;
 use super::invoke::Subject;
 use super::state::{State, end_for};
 use crate::cell::CellId;
+use crate::cell::batch::{Batch, BatchCall};
 use crate::cell::child_operation::ChildOperation;
 use crate::cell::end::End;
 use crate::cell::execution::{Resumption, SpuriousFaults, UnconfirmedWrite};
@@ -318,6 +319,10 @@ impl State {
             },
             Work::Operation(operation) => self.operate(id, operation),
             Work::Child(operation) => self.operate_on_child(id, operation),
+            Work::Batch(mut batch) => {
+                let progress = self.step_batch(id, &mut batch);
+                self.after_step(id, Work::Batch(batch), progress)
+            }
             Work::Prefetch(mut batch) => {
                 let (live, frames) = self.running(id);
                 live.cell.memory.copy_prefetched(frames, &mut batch);
@@ -369,6 +374,17 @@ impl State {
     fn operate_on_child(&mut self, id: CellId, mut operation: Box<ChildOperation>) -> NextStep {
         let progress = self.act_on_holding(id, &mut operation);
         self.after_step(id, Work::Child(operation), progress)
+    }
+
+    /// Performs the next step of a batch.
+    fn step_batch(&mut self, id: CellId, batch: &mut Batch) -> Result<OperationProgress, OperationError> {
+        let (live, frames) = self.running(id);
+        let memory = &mut live.cell.memory;
+        let progress = match batch.current(memory, frames)? {
+            BatchCall::Memory(operation) => operation.step(memory, frames)?,
+            BatchCall::Child(operation) => self.act_on_holding(id, operation)?,
+        };
+        Ok(batch.after_step(progress))
     }
 
     /// Goes on after a step of an operation that a cell has asked for; `work` is the rest of it.

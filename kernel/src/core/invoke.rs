@@ -59,7 +59,6 @@ impl State {
         let LiveCell { cell, execution, .. } = live;
         match operation {
             Operation::Memory(operation) => return Ok(operation.step(&mut cell.memory, frames)?),
-            Operation::Batch(batch) => return Ok(batch.step(&mut cell.memory, frames)?),
             Operation::Create(_) => return Err(Refusal::NoSuchCall.into()),
             Operation::Clone { quota } => return self.clone_cell(id, *quota, None).map(|id| OperationProgress::Done(id.to_bits())),
             Operation::Start => {

@@ -2,6 +2,7 @@
 //! Nested cells: parents create, run, limit and end children, to any depth, and nothing outside of the family notices.
 
 mod actor;
+mod batches;
 mod budgets;
 mod descendants;
 mod donations;

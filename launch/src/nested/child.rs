@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A nested cell as its operator knows it: its ports, its state and its outcome.
 
+use crate::operator::Nesting;
 use pando_abi::HoldingName;
 use pando_abi::holding::{ChildState, fact, port};
+use pando_abi::layout::ARGUMENTS;
 use pando_abi::limits::MAX_CONSOLE_BYTES;
 use pando_abi::virtual_registers::MissingCall;
 use pando_kernel::memory::Usage;
 use pando_kernel::{ConsolePort, Counters, End, Outcome, Report, Stream};
-use pando_machine::{CellsDevice, ConsoleRead, PageCount};
+use pando_machine::{CellsDevice, ConsoleRead, NewChild, PageCount};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +17,24 @@ use std::time::Duration;
 /// Pieces that one child may send before it is another's turn.
 const TURN: u32 = 16;
 
+/// A child that is not made yet: all of it is made at one exit.
+pub(super) struct Preparation {
+    pub(super) source: HoldingName,
+    pub(super) memory: PageCount,
+    pub(super) nesting: Option<Nesting>,
+    /// The argument block.
+    pub(super) block: Vec<u8>,
+    /// Its limit of CPU time, in thousandths of one vCPU's.
+    pub(super) cpu: Option<u64>,
+    pub(super) host_name: Option<String>,
+}
+
 /// A nested cell.
 pub(super) struct Child {
+    /// Its name, once it is made.
     pub(super) name: HoldingName,
+    /// What it will be, until it is made.
+    pub(super) preparation: Option<Box<Preparation>>,
     /// Its last known state.
     pub(super) state: ChildState,
     /// It was started, or ended without a start: its state may change by itself.
@@ -118,7 +135,38 @@ impl RemotePort {
 impl Child {
     /// A child that has not started.
     pub(super) fn new(name: HoldingName, console: RemotePort) -> Child {
-        Child { name, state: ChildState::New, is_watched: false, console, control: None, reason: None, outcome: None }
+        Child { name, preparation: None, state: ChildState::New, is_watched: false, console, control: None, reason: None, outcome: None }
+    }
+
+    /// A child that is made later.
+    pub(super) fn prepared(preparation: Preparation, console: RemotePort) -> Child {
+        Child { preparation: Some(Box::new(preparation)), ..Child::new(HoldingName::NEWEST, console) }
+    }
+
+    /// Makes it, if it is not made yet. Returns whether it was.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn make(&mut self, device: &CellsDevice, is_started: bool) -> io::Result<bool> {
+        let Some(Preparation { source, memory, nesting, block, cpu, host_name }) = self.preparation.as_deref() else { return Ok(false) };
+        self.name = device.make_child(&NewChild {
+            source: *source,
+            quota: memory.0,
+            cells: nesting.map_or(0, |nesting| nesting.descendants.get()),
+            root: nesting.map(|nesting| nesting.root.holding()),
+            arguments: (ARGUMENTS, block),
+            cpu: *cpu,
+            name: host_name.as_ref().map(String::as_bytes),
+            is_started,
+        })?;
+        self.preparation = None;
+        Ok(true)
+    }
+
+    /// Records the end of a child that was never made.
+    pub(super) fn end_unmade(&mut self, end: End) {
+        self.outcome = Some(outcome(end, 0, 0, 0));
+        self.close();
     }
 
     /// Whether its state may change by itself.

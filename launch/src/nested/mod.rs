@@ -11,8 +11,8 @@ pub use child::end_of;
 
 use crate::operator::{CellUse, Descendant, Nesting, Operator};
 use crate::{LaunchError, Root};
-use child::{Child, RemotePort};
-use pando_abi::holding::{ChildState, fact, port, stop};
+use child::{Child, Preparation, RemotePort};
+use pando_abi::holding::{ChildState, fact, limit, port, stop};
 use pando_abi::layout::ARGUMENTS;
 use pando_abi::watch::{VECTOR_BYTES, state};
 use pando_abi::{DescendantRecord, Event, HoldingName};
@@ -60,9 +60,17 @@ impl NestedCells {
         action(&self.0.device, child)
     }
 
-    /// Uses the device for a child.
+    /// Uses the device for a child, which is made before if it is not.
     fn ask<T>(&self, cell: CellId, action: impl FnOnce(&CellsDevice, HoldingName) -> std::io::Result<T>) -> Result<T, LaunchError> {
-        self.with(cell, |device, child| action(device, child.name).map_err(LaunchError::Nested))
+        self.with(cell, |device, child| {
+            child.make(device, false).map_err(LaunchError::Nested)?;
+            action(device, child.name).map_err(LaunchError::Nested)
+        })
+    }
+
+    /// The name of a cell that is cloned: a child, or the root.
+    fn source(&self, cell: CellId) -> Result<HoldingName, LaunchError> {
+        if self.0.lock().contains_key(&cell) { self.ask(cell, |_, name| Ok(name)) } else { Ok(cell.holding()) }
     }
 }
 
@@ -76,7 +84,7 @@ impl Operator for NestedCells {
     fn clone_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>) -> Result<CellId, LaunchError> {
         let device = &self.0.device;
         let descendants = nesting.map_or(0, |nesting| nesting.descendants.get());
-        let name = device.clone_cell(source.holding(), memory.0, descendants).map_err(LaunchError::Nested)?;
+        let name = device.clone_cell(self.source(source)?, memory.0, descendants).map_err(LaunchError::Nested)?;
         let cell = CellId::from(name);
         self.0.lock().insert(cell, Child::new(name, self.port(port::CONSOLE)));
         if let Some(Nesting { root, .. }) = nesting
@@ -88,13 +96,26 @@ impl Operator for NestedCells {
         Ok(cell)
     }
 
+    fn prepare_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>, block: Vec<u8>) -> Result<CellId, LaunchError> {
+        let cell = CellId::unmade(self.0.next_number());
+        let preparation = Preparation { source: self.source(source)?, memory, nesting, block, cpu: None, host_name: None };
+        self.0.lock().insert(cell, Child::prepared(preparation, self.port(port::CONSOLE)));
+        Ok(cell)
+    }
+
     fn write_arguments(&self, cell: CellId, block: &[u8]) -> Result<(), LaunchError> {
         self.ask(cell, |device, name| device.write(name, ARGUMENTS, block))
     }
 
     fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
         let thousandths = (share.part() * 1000.0).ceil() as u64;
-        self.ask(cell, |device, name| device.set_limit(name, pando_abi::holding::limit::CPU, thousandths))
+        self.with(cell, |device, child| match &mut child.preparation {
+            Some(preparation) => {
+                preparation.cpu = Some(thousandths);
+                Ok(())
+            }
+            None => device.set_limit(child.name, limit::CPU, thousandths).map_err(LaunchError::Nested),
+        })
     }
 
     fn set_weight(&self, cell: CellId, weight: Weight) -> Result<(), LaunchError> {
@@ -102,7 +123,13 @@ impl Operator for NestedCells {
     }
 
     fn set_host_name(&self, cell: CellId, name: &str) -> Result<(), LaunchError> {
-        self.ask(cell, |device, held| device.set_name(held, name))
+        self.with(cell, |device, child| match &mut child.preparation {
+            Some(preparation) => {
+                preparation.host_name = Some(name.into());
+                Ok(())
+            }
+            None => device.set_name(child.name, name).map_err(LaunchError::Nested),
+        })
     }
 
     fn set_window(&self, cell: CellId, rows: u16, columns: u16) -> Result<(), LaunchError> {
@@ -112,7 +139,9 @@ impl Operator for NestedCells {
 
     fn start(&self, cell: CellId) -> Result<(), LaunchError> {
         self.with(cell, |device, child| {
-            device.run(child.name).map_err(LaunchError::Nested)?;
+            if !child.make(device, true).map_err(LaunchError::Nested)? {
+                device.run(child.name).map_err(LaunchError::Nested)?;
+            }
             child.is_watched = true;
             Ok(())
         })?;
@@ -122,6 +151,11 @@ impl Operator for NestedCells {
 
     fn end(&self, cell: CellId, end: End) -> Result<(), LaunchError> {
         self.with(cell, |device, child| {
+            if child.preparation.is_some() {
+                child.end_unmade(end);
+                self.0.changed().notify_all();
+                return Ok(());
+            }
             // The first reason counts.
             child.reason.get_or_insert(end);
             child.is_watched = true;
@@ -154,6 +188,7 @@ impl Operator for NestedCells {
                 return Ok(Arc::clone(&control.port));
             }
             // The first call opens it, so there is nothing to read yet.
+            child.make(device, false).map_err(LaunchError::Nested)?;
             let first: ConsoleRead = device.read_console(child.name, port::CONTROL, &mut [0]).map_err(LaunchError::Nested)?;
             debug_assert_eq!(first, ConsoleRead::Nothing);
             Ok(Arc::clone(&child.control.insert(new).port))
@@ -212,6 +247,9 @@ impl Operator for NestedCells {
     }
 
     fn usage(&self, cell: CellId) -> Option<CellUse> {
+        if self.0.lock().get(&cell).is_some_and(|child| child.preparation.is_some()) {
+            return Some(CellUse { memory: PageCount(0), cpu: Duration::ZERO });
+        }
         let facts = self.ask(cell, |device, name| Ok((device.fact(name, fact::USED)?, device.fact(name, fact::CPU)?)));
         facts.ok().map(|(pages, cpu)| CellUse { memory: PageCount(pages), cpu: Duration::from_nanos(cpu) })
     }

@@ -10,7 +10,7 @@ use rustix::io::{Errno, read, write};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// Wakes the thread.
@@ -40,16 +40,30 @@ pub(super) struct Shared {
     changed: Condvar,
     pub(super) waker: Arc<Waker>,
     is_over: AtomicBool,
+    /// The number of the next child that is prepared before it is made.
+    next: AtomicU32,
 }
 
 impl Shared {
     pub(super) fn new(device: CellsDevice) -> io::Result<Shared> {
         let waker = Arc::new(Waker::new()?);
-        Ok(Shared { device, children: Mutex::default(), changed: Condvar::new(), waker, is_over: AtomicBool::new(false) })
+        Ok(Shared {
+            device,
+            children: Mutex::default(),
+            changed: Condvar::new(),
+            waker,
+            is_over: AtomicBool::new(false),
+            next: AtomicU32::new(0),
+        })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<CellId, Child>> {
         self.children.lock().expect("no holder of this lock panics")
+    }
+
+    /// A number for a child that is not made yet.
+    pub(super) fn next_number(&self) -> u32 {
+        self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The condition that children end and freeze.

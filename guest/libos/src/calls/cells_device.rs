@@ -3,9 +3,8 @@
 
 use alloc::vec::Vec;
 
-use pando_abi::cells_device::{CALL, CALL_WORDS};
+use pando_abi::cells_device::{BATCH, CALL, CALL_WORDS};
 use pando_abi::holding::{ConsoleProgress, holding_of_space};
-use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_WRITE_BYTES};
 use pando_abi::watch::VECTOR_BYTES;
 use pando_abi::{HoldingName, Hypercall, PAGE_SIZE, Refusal};
@@ -23,15 +22,12 @@ impl CallOperations for CellsFile {
     /// `ENOTTY`: another request. `EFAULT`. `EPERM`: the call does not name a held cell that was made through this file. `EINVAL`,
     /// `ENOMEM`.
     fn ioctl(&self, system: &mut System, _fd: u64, request: u32, argument: u64) -> Result<u64, Errno> {
-        if request != CALL {
-            return Err(Errno::ENOTTY);
+        match request {
+            CALL => {}
+            BATCH => return self.batch(system, argument),
+            _ => return Err(Errno::ENOTTY),
         }
-        let mut bytes = [0; RECORD_WORDS * 8];
-        user::read(argument, &mut bytes)?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let mut record = [0; RECORD_WORDS];
-        record.iter_mut().zip(words).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
-        let call = Hypercall::from_record(record).ok_or(Errno::EPERM)?;
+        let call = Hypercall::from_record(read_words(argument)?).ok_or(Errno::EPERM)?;
         check(*self, system, call)?;
         let result = match make(call)? {
             Ok(result) => {
@@ -61,8 +57,19 @@ impl CellsFile {
     }
 }
 
+/// Words of the program.
+pub(super) fn read_words<const N: usize>(address: u64) -> Result<[u64; N], Errno> {
+    let mut words = [0; N];
+    for (index, word) in words.iter_mut().enumerate() {
+        let mut bytes = [0; 8];
+        user::read(address.checked_add(index as u64 * 8).ok_or(Errno::EFAULT)?, &mut bytes)?;
+        *word = u64::from_le_bytes(bytes);
+    }
+    Ok(words)
+}
+
 /// Checks that a call is about a child that was made through the file. Clones and grants may also name the template.
-fn check(file: CellsFile, system: &System, call: Hypercall) -> Result<(), Errno> {
+pub(super) fn check(file: CellsFile, system: &System, call: Hypercall) -> Result<(), Errno> {
     let owns = |bits: u64| HoldingName::from_bits(bits).is_some_and(|name| file.owns(&system.files.cells_files, name));
     let is_root = |bits: u64| bits == HoldingName::ROOT.bits();
     let is_allowed = match call {
@@ -140,7 +147,7 @@ fn buffer(bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
 }
 
 /// The program's bytes.
-fn copied(address: u64, bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
+pub(super) fn copied(address: u64, bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
     let mut buffer = buffer(bytes, most)?;
     user::read(address, &mut buffer)?;
     Ok(buffer)

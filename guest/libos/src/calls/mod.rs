@@ -4,6 +4,7 @@
 mod ancillary;
 mod blocking;
 pub mod capabilities;
+mod cells_batch;
 mod cells_device;
 pub mod chmod;
 pub mod control;
