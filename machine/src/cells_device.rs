@@ -2,7 +2,7 @@
 //! `/dev/cells`: the calls of a process in a cell about nested cells.
 
 use pando_abi::cells_device::{BATCH, BATCH_WORDS, CALL, CALL_WORDS, PATH};
-use pando_abi::holding::{ChildState, ConsoleProgress, DonationEnd, fact, limit, port};
+use pando_abi::holding::{ChildState, ConsoleProgress, DonationEnd, fact, port};
 use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::limits::{MAX_BATCH_CALLS, MAX_WRITE_BYTES};
 use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal};
@@ -50,8 +50,8 @@ pub struct NewChild<'a> {
     pub root: Option<HoldingName>,
     /// Bytes to write, and their address in the child.
     pub arguments: (u64, &'a [u8]),
-    /// Its limit of CPU time, in thousandths of one vCPU's.
-    pub cpu: Option<u64>,
+    /// Its limits, each with its kind ([`pando_abi::holding::limit`]).
+    pub limits: &'a [(u64, u64)],
     /// Its host name.
     pub name: Option<&'a [u8]>,
     /// Whether it is started.
@@ -71,7 +71,7 @@ impl NewChild<'_> {
             .into_iter()
             .chain(self.root.map(|root| Hypercall::Grant { cell, holding: root.bits() }))
             .chain(pieces.map(write))
-            .chain(self.cpu.map(|value| Hypercall::CellLimit { cell, kind: limit::CPU, value }))
+            .chain(self.limits.iter().map(|(kind, value)| Hypercall::CellLimit { cell, kind: *kind, value: *value }))
             .chain(self.name.map(|name| Hypercall::CellName { cell, address: address_of(name), bytes: name.len() as u64 }))
             .chain(self.is_started.then_some(Hypercall::CellRun { cell }))
             .collect()

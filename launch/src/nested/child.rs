@@ -24,8 +24,8 @@ pub(super) struct Preparation {
     pub(super) nesting: Option<Nesting>,
     /// The argument block.
     pub(super) block: Vec<u8>,
-    /// Its limit of CPU time, in thousandths of one vCPU's.
-    pub(super) cpu: Option<u64>,
+    /// Its limits, each with its kind.
+    pub(super) limits: Vec<(u64, u64)>,
     pub(super) host_name: Option<String>,
 }
 
@@ -148,14 +148,14 @@ impl Child {
     /// # Errors
     /// The kernel refuses.
     pub(super) fn make(&mut self, device: &CellsDevice, is_started: bool) -> io::Result<bool> {
-        let Some(Preparation { source, memory, nesting, block, cpu, host_name }) = self.preparation.as_deref() else { return Ok(false) };
+        let Some(Preparation { source, memory, nesting, block, limits, host_name }) = self.preparation.as_deref() else { return Ok(false) };
         self.name = device.make_child(&NewChild {
             source: *source,
             quota: memory.0,
             cells: nesting.map_or(0, |nesting| nesting.descendants.get()),
             root: nesting.map(|nesting| nesting.root.holding()),
             arguments: (ARGUMENTS, block),
-            cpu: *cpu,
+            limits,
             name: host_name.as_ref().map(String::as_bytes),
             is_started,
         })?;

@@ -68,6 +68,17 @@ impl NestedCells {
         })
     }
 
+    /// Sets a limit of a child, at once or when it is made.
+    fn limit(&self, cell: CellId, kind: u64, value: u64) -> Result<(), LaunchError> {
+        self.with(cell, |device, child| match &mut child.preparation {
+            Some(preparation) => {
+                preparation.limits.push((kind, value));
+                Ok(())
+            }
+            None => device.set_limit(child.name, kind, value).map_err(LaunchError::Nested),
+        })
+    }
+
     /// The name of a cell that is cloned: a child, or the root.
     fn source(&self, cell: CellId) -> Result<HoldingName, LaunchError> {
         if self.0.lock().contains_key(&cell) { self.ask(cell, |_, name| Ok(name)) } else { Ok(cell.holding()) }
@@ -98,7 +109,7 @@ impl Operator for NestedCells {
 
     fn prepare_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>, block: Vec<u8>) -> Result<CellId, LaunchError> {
         let cell = CellId::unmade(self.0.next_number());
-        let preparation = Preparation { source: self.source(source)?, memory, nesting, block, cpu: None, host_name: None };
+        let preparation = Preparation { source: self.source(source)?, memory, nesting, block, limits: Vec::new(), host_name: None };
         self.0.lock().insert(cell, Child::prepared(preparation, self.port(port::CONSOLE)));
         Ok(cell)
     }
@@ -109,17 +120,11 @@ impl Operator for NestedCells {
 
     fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
         let thousandths = (share.part() * 1000.0).ceil() as u64;
-        self.with(cell, |device, child| match &mut child.preparation {
-            Some(preparation) => {
-                preparation.cpu = Some(thousandths);
-                Ok(())
-            }
-            None => device.set_limit(child.name, limit::CPU, thousandths).map_err(LaunchError::Nested),
-        })
+        self.limit(cell, limit::CPU, thousandths)
     }
 
     fn set_weight(&self, cell: CellId, weight: Weight) -> Result<(), LaunchError> {
-        self.ask(cell, |device, name| device.set_limit(name, pando_abi::holding::limit::CPU_WEIGHT, weight.get()))
+        self.limit(cell, limit::CPU_WEIGHT, weight.get())
     }
 
     fn set_host_name(&self, cell: CellId, name: &str) -> Result<(), LaunchError> {
