@@ -33,7 +33,7 @@ pub(super) struct Preparation {
 pub(super) struct Child {
     /// Its name, once it is made.
     pub(super) name: HoldingName,
-    /// What it will be, until it is made.
+    /// Its description, until it is made.
     pub(super) preparation: Option<Box<Preparation>>,
     /// Its last known state.
     pub(super) state: ChildState,
