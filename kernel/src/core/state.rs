@@ -199,8 +199,10 @@ impl State {
             return false;
         }
         live.cell.events = live.cell.events.with(event);
-        let is_noticed = live.cell.has_unmasked_events(frames);
-        let wakes = matches!(state, RunState::Idle { .. }) && is_noticed;
+        let is_idle = matches!(state, RunState::Idle { .. });
+        // The page of a cell that runs is not read.
+        let is_noticed = (is_idle || live.donation.is_some()) && live.cell.has_unmasked_events(frames);
+        let wakes = is_idle && is_noticed;
         if wakes {
             self.make_ready(id, ReadyReason::Woken);
         } else if is_noticed {

@@ -87,10 +87,52 @@ enum MemberName {
     Child(CellId),
 }
 
+/// Members that wait, by their places. One member alone takes no allocation, as is usual at the levels of a deep family.
+#[derive(Debug, Default)]
+struct Queue {
+    first: Option<(Place, MemberName)>,
+    others: BTreeMap<Place, MemberName>,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The last place.
+    fn last(&self) -> Option<Place> {
+        self.others.last_key_value().map(|(place, _)| *place).or(self.first.map(|(place, _)| place))
+    }
+
+    /// The first place from this one on.
+    fn first_from(&self, start: Place) -> Option<Place> {
+        let (first, _) = self.first?;
+        if first >= start { Some(first) } else { self.others.range(start..).next().map(|(place, _)| *place) }
+    }
+
+    fn insert(&mut self, place: Place, name: MemberName) {
+        match self.first.replace((place, name)) {
+            None => {}
+            Some(first) if place < first.0 => drop(self.others.insert(first.0, first.1)),
+            Some(first) => {
+                self.first = Some(first);
+                self.others.insert(place, name);
+            }
+        }
+    }
+
+    fn remove(&mut self, place: Place) -> Option<MemberName> {
+        if self.first.is_some_and(|(first, _)| first == place) {
+            return std::mem::replace(&mut self.first, self.others.pop_first()).map(|(_, name)| name);
+        }
+        self.others.remove(&place)
+    }
+}
+
 /// Members of one level that wait for a vCPU.
 #[derive(Debug, Default)]
 struct Group {
-    queue: BTreeMap<Place, MemberName>,
+    queue: Queue,
     /// Virtual time of the group: no member that begins to wait is further behind.
     floor: u64,
     /// Number of members in a row that overtook others.
@@ -100,20 +142,19 @@ struct Group {
 impl Group {
     /// Takes the next member out of the queue.
     fn pop(&mut self) -> Option<MemberName> {
-        let (first, _) = self.queue.first_key_value()?;
-        let is_woken = |place: &Place| place.class == Class::Woken;
-        let other = self.queue.last_key_value().is_some_and(|(last, _)| !is_woken(last));
-        let place = if is_woken(first) && other && self.overtaken >= OVERTAKING {
-            let others = Place { class: Class::Interrupted, virtual_time: 0, sequence: 0 };
-            self.queue.range(others..).next().map_or(*first, |(place, _)| *place)
+        let (first, _) = self.queue.first?;
+        let is_woken = |place: Place| place.class == Class::Woken;
+        let has_others = self.queue.last().is_some_and(|last| !is_woken(last));
+        let place = if is_woken(first) && has_others && self.overtaken >= OVERTAKING {
+            self.queue.first_from(Place { class: Class::Interrupted, virtual_time: 0, sequence: 0 }).unwrap_or(first)
         } else {
-            *first
+            first
         };
-        self.overtaken = if is_woken(&place) { self.overtaken + u32::from(other) } else { 0 };
+        self.overtaken = if is_woken(place) { self.overtaken + u32::from(has_others) } else { 0 };
         if place.class == Class::Fair {
             self.floor = self.floor.max(place.virtual_time);
         }
-        self.queue.remove(&place)
+        self.queue.remove(place)
     }
 }
 
@@ -174,7 +215,7 @@ impl FairShare {
         }
         member.place = Some(place);
         let Some(group) = self.group_of(name) else { return };
-        before.map(|before| group.queue.remove(&before));
+        before.map(|before| group.queue.remove(before));
         group.queue.insert(place, name);
     }
 
@@ -182,7 +223,7 @@ impl FairShare {
     fn dequeue(&mut self, name: MemberName) {
         let Some(place) = self.member(name).and_then(|(member, _)| member.place.take()) else { return };
         if let Some(group) = self.group_of(name) {
-            group.queue.remove(&place);
+            group.queue.remove(place);
         }
     }
 
@@ -230,7 +271,7 @@ impl FairShare {
             let place = Place { virtual_time, ..before };
             member.place = Some(place);
             if let Some(group) = self.group_of(name) {
-                group.queue.remove(&before);
+                group.queue.remove(before);
                 group.queue.insert(place, name);
             }
         }
@@ -239,8 +280,8 @@ impl FairShare {
 
 /// The virtual time for CPU time at a weight. Members of weight 0 run by donation, which is not charged to them.
 fn virtual_time(time: Duration, weight: Weight) -> u64 {
-    let scaled = time.as_nanos() * u128::from(Weight::DEFAULT.get()) / u128::from(weight.get().max(1));
-    u64::try_from(scaled).unwrap_or(u64::MAX)
+    let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    if weight == Weight::DEFAULT { time } else { time.saturating_mul(Weight::DEFAULT.get()) / weight.get().max(1) }
 }
 
 impl Scheduler for FairShare {
