@@ -284,7 +284,7 @@ fn malformed_requests_are_refused_with_reasons() {
         ("PATCH", "/v1/cells", "", 405, "openapi.json"),
         ("GET", "/v1/cells/first", "", 404, "no cell first"),
         ("GET", "/v1/cells/99/wait?timeout=soon", "", 400, "timeout"),
-        ("POST", "/v1/attach", "{}", 400, "not a valid template name"),
+        ("POST", "/v1/attach", "{}", 400, "give a template"),
         ("POST", "/v1/run", "{", 400, "JSON"),
         ("POST", "/v1/run", r#"{"template":"sh","tiemout":1}"#, 400, "timeout"),
         ("POST", "/v1/run", r#"{"template":"../sh"}"#, 400, "not a valid template name"),
