@@ -60,6 +60,10 @@ pub(crate) struct Run {
     #[arg(long = "hostname", value_name = "NAME", value_parser = crate::options::host_name)]
     host_name: Option<String>,
 
+    /// Label the cell (repeatable): `pando ps --filter label=NAME=VALUE` finds it
+    #[arg(short = 'l', long = "label", value_name = "NAME[=VALUE]", requires = "detach", value_parser = crate::options::label)]
+    pub(crate) labels: Vec<(String, String)>,
+
     /// Limit the growth of the directories that `-v` shows, in sizes as `ls` shows them: bytes, or with K, M, G or T
     #[arg(long, value_name = "SIZE", default_value = "16G")]
     pub(crate) write_limit: Size,

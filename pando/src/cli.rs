@@ -56,6 +56,9 @@ pub(crate) enum Command {
         /// Print one JSON object per line
         #[arg(long)]
         json: bool,
+        /// Print only the cells with this label: `label=NAME` or `label=NAME=VALUE` (repeatable: with all of them)
+        #[arg(short = 'f', long = "filter", value_name = "FILTER", value_parser = crate::options::filter)]
+        filters: Vec<(String, Option<String>)>,
     },
     /// Start another program in a cell of `pando serve`
     #[command(override_usage = "pando exec [OPTIONS] CELL PROGRAM [ARGS]...")]

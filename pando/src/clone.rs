@@ -65,6 +65,10 @@ pub(crate) struct Clone {
     #[arg(long = "hostname", value_name = "NAME", conflicts_with_all = ["count", "output"], value_parser = crate::options::host_name)]
     host_name: Option<String>,
 
+    /// Label the clone (repeatable): `pando ps --filter label=NAME=VALUE` finds it
+    #[arg(short = 'l', long = "label", value_name = "NAME[=VALUE]", requires = "detach", value_parser = crate::options::label)]
+    labels: Vec<(String, String)>,
+
     /// Connect the clone to a network of `pando serve`, which is created if it does not exist: cells with the same network reach each
     /// other and nothing else
     #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "stats", "strace"], value_parser = crate::options::network_name)]
@@ -115,6 +119,7 @@ impl Clone {
             network: self.network.clone(),
             allow: self.connection.allowed()?,
             publish: self.connection.published(),
+            labels: self.labels.iter().cloned().collect(),
             nest: self.nest,
             name: self.name.clone(),
             host_name: self.host_name.as_ref().or(self.name.as_ref()).cloned().or(host_name),

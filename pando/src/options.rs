@@ -147,6 +147,21 @@ pub(crate) fn cell_name(text: &str) -> Result<String, String> {
     plain_name(text, "name of a cell")
 }
 
+/// Parses a label of a cell; without a value, it is empty.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=').unwrap_or((text, "")) {
+        ("", _) => Err(format!("`{text}` is not a valid label: give NAME=VALUE")),
+        (name, value) => Ok((name.into(), value.into())),
+    }
+}
+
+/// Parses a filter of cells: by label, with or without its value.
+pub(crate) fn filter(text: &str) -> Result<(String, Option<String>), String> {
+    let invalid = || format!("`{text}` is not a valid filter: give label=NAME or label=NAME=VALUE");
+    let label = text.strip_prefix("label=").filter(|label| !label.is_empty() && !label.starts_with('=')).ok_or_else(invalid)?;
+    Ok(label.split_once('=').map_or((label.into(), None), |(name, value)| (name.into(), Some(value.into()))))
+}
+
 /// Parses a host name.
 pub(crate) fn host_name(text: &str) -> Result<String, String> {
     plain_name(text, "host name")

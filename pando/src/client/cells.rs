@@ -52,7 +52,7 @@ pub(crate) struct Kill {
 }
 
 /// Options of `pando ps`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Listing {
     /// Include cells that have ended.
     pub(crate) all: bool,
@@ -62,6 +62,17 @@ pub(crate) struct Listing {
     pub(crate) tree: bool,
     /// Print an object of JSON for each cell of the service.
     pub(crate) json: bool,
+    /// The labels that cells must have, and their values if they matter.
+    pub(crate) filters: Vec<(String, Option<String>)>,
+}
+
+impl Listing {
+    fn contains(&self, cell: &api::Cell) -> bool {
+        let has = |(name, value): &(String, Option<String>)| {
+            cell.labels.get(name).is_some_and(|own| value.as_ref().is_none_or(|value| own == value))
+        };
+        (self.all || cell.outcome.is_none()) && self.filters.iter().all(has)
+    }
 }
 
 /// A line of the list of cells.
@@ -82,9 +93,9 @@ struct Row {
 ///
 /// # Errors
 /// No server runs.
-pub(crate) fn ps(listing: Listing) -> Result<u8, Failure> {
+pub(crate) fn ps(listing: &Listing) -> Result<u8, Failure> {
     let cells = list(listing.tree)?;
-    let cells = cells.iter().filter(|cell| listing.all || cell.outcome.is_none());
+    let cells = cells.iter().filter(|cell| listing.contains(cell));
     let mut out = std::io::stdout().lock();
     if listing.quiet {
         cells.into_iter().try_for_each(|cell| writeln!(out, "{}", cell.id))?;

@@ -53,6 +53,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let cell = new_cell(String::new(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
     let allow = network.allowed().ok_or(Failure::NotDetached { option: "this --net", advice: NETWORK })?;
     let request = NewCell {
+        labels: options.labels.iter().cloned().collect(),
         nest: options.nest,
         allow,
         publish: network.published(),

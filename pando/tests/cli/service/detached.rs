@@ -26,6 +26,20 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
     assert_eq!((made.status, numbers.len(), &made.errors[..]), (0, 3, ""));
     assert_eq!(fixture.pando(&["ps", "-q"]).output, made.output);
     service.hear(&format!("/v1/cells/{}", numbers[2]), &format!("sh-{}", numbers[2]));
+    let labelled = fixture.pando(&["clone", "-d", "-l", "user=ann", "--label", "job", "sh", "sleep 1000"]);
+    assert_eq!((labelled.status, &labelled.errors[..]), (0, ""));
+    for (filters, found) in [
+        (&["label=user"][..], true),
+        (&["label=user=ann", "label=job"], true),
+        (&["label=user=bob"], false),
+        (&["label=job", "label=x"], false),
+    ] {
+        let words: Vec<&str> = ["ps", "-q"].into_iter().chain(filters.iter().flat_map(|filter| ["--filter", filter])).collect();
+        says(&fixture.pando(&words), if found { &labelled.output } else { "" });
+    }
+    refused(&fixture.pando(&["ps", "--filter", "name=x"]), "give label=NAME or label=NAME=VALUE");
+    refused(&fixture.pando(&["clone", "-d", "-l", "=x", "sh"]), "give NAME=VALUE");
+    says(&fixture.pando(&["kill", labelled.output.trim_end()]), "");
     says(&fixture.pando(&[&["kill"], &numbers[..]].concat()), "");
     refused(&fixture.pando(&["kill", "999"]), "there is no cell 999: `pando ps -a` lists the cells");
     // A program without a template, with arguments and variables of its own.
