@@ -10,5 +10,6 @@ mod families;
 mod ports;
 mod random;
 mod threads;
+mod watch_rules;
 mod watching;
 mod weights;

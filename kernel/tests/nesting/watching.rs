@@ -16,28 +16,36 @@ use pando_testing::virtual_registers::{application, set_control, with_handlers, 
 /// The trap flag.
 const TRAP_FLAG: u64 = 1 << 8;
 
-fn exit(asm: &mut Asm, status: u64) -> &mut Asm {
+pub fn exit(asm: &mut Asm, status: u64) -> &mut Asm {
     asm.call_kernel(Hypercall::Exit { status, signal: 0, address: 0, instruction: 0 })
 }
 
-/// A family: an operator's cell that watches its child, a program whose libOS exits with status 9 at every exception and system call.
-struct Family {
-    lab: Lab,
+/// A family: an operator's cell that watches its child, a program with a libOS.
+pub struct Family {
+    pub lab: Lab,
     free: PageCount,
     templates: [CellId; 2],
-    parent: CellId,
-    name: HoldingName,
-    child: CellId,
+    pub parent: CellId,
+    pub name: HoldingName,
+    pub child: CellId,
 }
 
 impl Family {
-    fn new(mut lab: Lab, mask: u64, assemble: impl Fn(&mut Asm)) -> Family {
+    /// A program whose libOS exits with status 9 at every exception and system call, and masks all events.
+    pub fn new(lab: Lab, mask: u64, assemble: impl Fn(&mut Asm)) -> Family {
+        let handle = |handler: &mut Asm| _ = exit(handler, 9);
+        Family::with_libos(lab, mask, assemble, (handle, u64::MAX))
+    }
+
+    /// A program whose libOS has this handler of exceptions, masks these events, and exits with status 8 at others.
+    pub fn with_libos(mut lab: Lab, mask: u64, assemble: impl Fn(&mut Asm), (handle, masked): (impl Fn(&mut Asm), u64)) -> Family {
         let free = lab.kernel.free();
-        let (mut code, mut handler) = (Asm::new(), Asm::new());
+        let (mut code, mut handler, mut events) = (Asm::new(), Asm::new(), Asm::new());
         assemble(&mut code);
-        exit(&mut handler, 9);
-        let program = lab.cell(&with_handlers(&code.finish(), &handler.finish(), &[]));
-        set_control(&lab, program, &Control { mask: u64::MAX, ..application() });
+        handle(&mut handler);
+        exit(&mut events, 8);
+        let program = lab.cell(&with_handlers(&code.finish(), &handler.finish(), &events.finish()));
+        set_control(&lab, program, &Control { mask: masked, ..application() });
         let root = template(&lab);
         let parent = lab.kernel.clone_cell(root, PageCount(2000)).expect("room");
         assert_eq!(lab.kernel.allow_children(parent, 3, program), Ok(HoldingName::ROOT));
@@ -49,52 +57,52 @@ impl Family {
         family
     }
 
-    fn call(&mut self, wanted: Hypercall) -> Result<u64, Refusal> {
+    pub fn call(&mut self, wanted: Hypercall) -> Result<u64, Refusal> {
         call(&mut self.lab, self.parent, wanted)
     }
 
     /// Runs the child until it halts or ends.
-    fn run(&mut self) -> Option<ChildState> {
+    pub fn run(&mut self) -> Option<ChildState> {
         self.call(Hypercall::CellRun { cell: self.name.bits() }).expect("it was not started");
         self.state()
     }
 
-    fn resume(&mut self, how: u64) -> Option<ChildState> {
+    pub fn resume(&mut self, how: u64) -> Option<ChildState> {
         self.call(Hypercall::CellResume { cell: self.name.bits(), how }).expect("it is halted");
         self.state()
     }
 
-    fn state(&mut self) -> Option<ChildState> {
+    pub fn state(&mut self) -> Option<ChildState> {
         self.call(Hypercall::CellState { cell: self.name.bits(), fact: 0 }).ok().and_then(ChildState::from_bits)
     }
 
-    fn read<const N: usize>(&mut self, kind: u64) -> [u64; N] {
+    pub fn read<const N: usize>(&mut self, kind: u64) -> [u64; N] {
         let read = Hypercall::StateRead { cell: self.name.bits(), kind, address: BYTES, bytes: N as u64 * 8 };
         assert_eq!(self.call(read), Ok(N as u64 * 8));
         words(&self.lab, self.parent, BYTES)
     }
 
-    fn write(&mut self, kind: u64, words: &[u64]) -> Result<u64, Refusal> {
+    pub fn write(&mut self, kind: u64, words: &[u64]) -> Result<u64, Refusal> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.lab.kernel.write(self.parent, BYTES, &bytes).expect("it waits");
         self.call(Hypercall::StateWrite { cell: self.name.bits(), kind, address: BYTES, bytes: bytes.len() as u64 })
     }
 
-    fn reason(&mut self) -> Option<HaltReason> {
+    pub fn reason(&mut self) -> Option<HaltReason> {
         HaltReason::from_words(self.read::<REASON_WORDS>(state::REASON))
     }
 
-    fn registers(&mut self) -> Registers {
+    pub fn registers(&mut self) -> Registers {
         Registers::from_words(self.read(state::PROGRAM))
     }
 
-    fn close(mut self) {
+    pub fn close(mut self) {
         let [root, program] = self.templates;
         close(&mut self.lab, &[self.parent, root, program], self.free);
     }
 }
 
-fn exception(vector: u8) -> Option<HaltReason> {
+pub fn exception(vector: u8) -> Option<HaltReason> {
     Some(HaltReason::Exception { vector, error: 0, address: 0 })
 }
 
