@@ -48,7 +48,7 @@ fn a_child_is_made_prepared_and_started_at_one_exit() {
         assert_eq!(written, write.record()[0], "the bytes are those of the second record");
         assert!(waits(&lab, child));
         // Each clone is the newest from then on; own memory and children mix.
-        let map = Hypercall::Map { space: CURRENT_SPACE, address: 0x7000_0000, pages: 1, flags: u64::from(Permissions::READ.bits()) };
+        let map = Hypercall::Map { space: CURRENT_SPACE, address: 0x7000_0000, pages: 1, flags: Permissions::READ.bits() };
         let (made, second) = batch(&mut lab, parent, &[CLONE, map, CLONE, Hypercall::CellRun { cell: NEWEST }]).expect("room");
         let second = second.expect("the result has its name");
         assert_eq!((made, state(&mut lab, parent, second)), (4, Some(ChildState::Started { wants_input: false })));
