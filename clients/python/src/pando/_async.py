@@ -15,7 +15,7 @@ import httpx
 
 from . import _server, _venv, _wire
 from ._cell import AsyncCell
-from ._errors import CannotBeShown, NoSuchProgram, NoSuchTemplate, ServerMissing, TemplateExists, UnusableTemplate
+from ._errors import NoSuchTemplate, ServerError, ServerMissing, TemplateExists, UnusableTemplate
 from ._io import Http, Io, Tasks
 from ._stream import ResponseLines, translated
 from ._types import CellInfo, Options, Result, ServerInfo, Template, TemplateOptions
@@ -190,7 +190,7 @@ class AsyncClient:
         return await self.do(request(order))
 
     async def _ensure_environment(self, place: Path, outdated: bool) -> bool:
-        """Creates the template of a virtual environment, if it is missing or outdated. Returns False if the server cannot see it."""
+        """Creates the template of a virtual environment, if it is missing or outdated. Returns False if the server cannot create it."""
         name, prefix = _venv.template(place)
         async with self._making.held():
             if name in self._known or place in self._hidden:
@@ -204,7 +204,7 @@ class AsyncClient:
                         await self.create_template(
                             name, words, volumes=shown, memory="1G", train_arguments=["print(1)"], replace=True
                         )
-                except (CannotBeShown, NoSuchProgram) as error:
+                except ServerError as error:
                     self._hidden.add(place)
                     print(f"pando: code sees the host's Python instead: {error}", file=sys.stderr, flush=True)
                     return False

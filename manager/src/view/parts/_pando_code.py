@@ -40,7 +40,7 @@ def warm():
     try:
         raise RuntimeError
     except RuntimeError as error:
-        sys.modules["traceback"].format_exception(error)
+        sys.modules["traceback"].format_exception(type(error), error, error.__traceback__)
 
 
 def module():
