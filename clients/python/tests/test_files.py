@@ -159,9 +159,9 @@ class Files(Case):
             self.client.run("1", labels={"": "x"})
 
     def test_time_limits_are_changed(self) -> None:
-        with pando.Sandbox("python", client=self.client, lifetime=0.3) as s:
+        with pando.Sandbox("python", client=self.client, lifetime=1.5) as s:
             s.set_timeout(60)
-            self.says(s.run("import time; time.sleep(0.5); print(1)"), "1\n")
+            self.says(s.run("import time; time.sleep(1.6); print(1)"), "1\n")
             s.set_timeout(0.1)
             assert s.cell is not None
             s.cell.wait()
@@ -173,9 +173,9 @@ class Files(Case):
             s.set_timeout(-1)
 
     def test_an_idle_sandbox_ends(self) -> None:
-        with pando.Sandbox("python", client=self.client, idle_timeout=0.5) as s:
-            self.says(s.run("import time; time.sleep(1); print(1)"), "1\n")
-            self.assertEqual(s.exec(["sleep", "1"]).exit_code, 0)
+        with pando.Sandbox("python", client=self.client, idle_timeout=1) as s:
+            self.says(s.run("import time; time.sleep(1.1); print(1)"), "1\n")
+            self.assertEqual(s.exec(["sleep", "1.1"]).exit_code, 0)
             assert s.cell is not None
             outcome = s.cell.wait(60)
             assert outcome is not None
