@@ -140,16 +140,19 @@ fn an_event_or_a_timer_of_the_donor_ends_the_donation() {
 fn a_donor_pays_for_its_child() {
     let mut family = Family::new(Lab::sim(1, PageCount(1 << 16), 1, Config::default()));
     let (name, child) = family.spinner();
-    let (_, unused) = family.spinner();
+    let (sibling_name, sibling) = family.spinner();
+    let weight = Hypercall::CellLimit { cell: sibling_name.bits(), kind: limit::CPU_WEIGHT, value: 100 };
+    assert_eq!(family.call(weight), Ok(0));
     let rival = family.lab.kernel.clone_cell(family.templates[1], PageCount(300)).expect("room");
     family.lab.kernel.start(rival).expect("it was not started");
     ask(&family.lab, family.parent, Hypercall::Donate { cell: name.bits(), time: FOREVER });
     for _ in 0..60 {
         family.lab.turn(0);
     }
-    let (donated, rivals) = (family.cpu(child), family.cpu(rival));
-    assert!((donated - rivals).abs() <= 11.0 && donated > 200.0, "{donated} ms donated, {rivals} ms of the rival");
-    assert!(family.cpu(unused) == 0.0);
+    // The family has half of the time, and the donor half of that.
+    let [donated, beside, rivals] = [child, sibling, rival].map(|id| family.cpu(id));
+    assert!((donated - beside).abs() <= 21.0 && donated > 100.0, "{donated} ms donated, {beside} ms of the sibling");
+    assert!((donated + beside - rivals).abs() <= 31.0, "{donated} and {beside} ms of the family, {rivals} ms of the rival");
     family.lab.kernel.end(rival, End::Killed).expect("it lives");
     family.lab.kernel.collect(rival);
     family.close();
