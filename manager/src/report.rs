@@ -69,6 +69,14 @@ pub enum Warning {
         /// The reason.
         problem: CaptureProblem,
     },
+    /// A cell with a restart policy was not started again; there will be another attempt.
+    #[error("{cell}: cannot restart it: {reason}")]
+    NotRestarted {
+        /// The cell's name.
+        cell: String,
+        /// The reason.
+        reason: String,
+    },
     /// The host's software has changed, so a built-in template is created again.
     #[error("the host's software has changed: creating template `{0}` again")]
     SoftwareChanged(String),

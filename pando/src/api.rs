@@ -187,6 +187,9 @@ pub struct NewCell {
     /// Ports of the host that lead to it: `[ADDR:]HOST:CELL[/udp]`, as in `pando clone -p`; port 0 of the host lets the host choose. It
     /// then has a network of its own.
     pub publish: Vec<String>,
+    /// When the cell is started again after its end, under its name and with a new number: `no`, `on-failure`, `on-failure:NUMBER` (of
+    /// restarts), `always` or `unless-stopped`, which is the same. Only for `POST /v1/cells` [default: no].
+    pub restart: Option<String>,
     /// Its standard input. `POST /v1/cells` allows more input later, `POST /v1/run` does not.
     pub input: Option<TextOrBytes>,
 }
@@ -266,6 +269,9 @@ pub struct Cell {
     pub memory_bytes: u64,
     /// CPU time so far, in seconds.
     pub cpu_seconds: f64,
+    /// How often it has been started again under its name.
+    #[serde(default)]
+    pub restarts: u32,
     /// How it ended; missing while it runs.
     pub outcome: Option<Outcome>,
     /// Its nested cells with theirs, parents before their children; of many, only some. Missing if it has none, or if they were not asked

@@ -43,6 +43,11 @@ pub(crate) struct Run {
     #[arg(short = 'd', long, conflicts_with_all = ["terminal", "stats", "strace", "trap_calls"])]
     pub(crate) detach: bool,
 
+    /// With -d, start the program again after its end: no, on-failure, on-failure:NUMBER (of restarts), always or unless-stopped. `pando
+    /// kill` ends it for good
+    #[arg(long, value_name = "POLICY", requires = "detach", value_parser = crate::options::restart_policy)]
+    pub(crate) restart: Option<String>,
+
     #[command(flatten)]
     pub(crate) view: ViewOptions,
 

@@ -97,6 +97,11 @@ pub(crate) struct Clone {
     #[arg(short = 'd', long, conflicts_with_all = ["at_once", "output", "stats", "strace"])]
     detach: bool,
 
+    /// With -d, start the clone again after its end: no, on-failure, on-failure:NUMBER (of restarts), always or unless-stopped. `pando
+    /// kill` ends it for good
+    #[arg(long, value_name = "POLICY", requires = "detach", value_parser = crate::options::restart_policy)]
+    restart: Option<String>,
+
     /// The template: a name, or a path to a file that has a slash
     #[arg(value_name = "TEMPLATE", add = ArgValueCandidates::new(completion::templates))]
     template: TemplateRef,
@@ -121,6 +126,7 @@ impl Clone {
             publish: self.connection.published(),
             labels: self.labels.iter().cloned().collect(),
             nest: self.nest,
+            restart: self.restart.clone(),
             name: self.name.clone(),
             host_name: self.host_name.as_ref().or(self.name.as_ref()).cloned().or(host_name),
             ..client::new_cell(name.to_string(), &self.words, environment::given(&self.variables), &self.limits)?

@@ -5,6 +5,7 @@ use crate::size::Size;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CPU_WEIGHT};
 use pando_kernel::{Share, Weight};
 use pando_machine::PageCount;
+use pando_manager::cells::RestartPolicy;
 use pando_manager::host;
 use pando_manager::view::{User, UserName, VolumeSpec};
 use std::ffi::{OsStr, OsString};
@@ -67,6 +68,11 @@ pub(crate) fn user(text: &str) -> Result<User, String> {
     };
     let (user, group) = text.split_once(':').unwrap_or((text, text));
     Ok(User { user: number(user)?, group: number(group)? })
+}
+
+/// Checks a restart policy.
+pub(crate) fn restart_policy(text: &str) -> Result<String, String> {
+    text.parse::<RestartPolicy>().map(|_| text.to_owned())
 }
 
 /// Parses a user and group by name or number: `USER[:GROUP]`.

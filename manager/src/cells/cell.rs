@@ -7,6 +7,7 @@ use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
 use super::origin::CellOrigin;
 use super::pool::{NameLock, TemplatePool};
+use super::restart::RestartPolicy;
 use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ProgramConfiguration};
 use super::tasks::{blocking, lock};
 use super::{Manager, ManagerError};
@@ -86,6 +87,8 @@ pub(super) struct CellState {
     has_exceeded_output: bool,
     /// Why the service terminated it.
     cause: Option<EndReason>,
+    /// A client has asked it to end: it is not started again.
+    is_stopped: bool,
     pub(super) outcome: Option<CellOutcome>,
     /// Resources that are released after it has ended.
     resources: Option<CellResources>,
@@ -156,6 +159,7 @@ impl ManagedCell {
             is_cut: false,
             has_exceeded_output: false,
             cause: None,
+            is_stopped: false,
             outcome: None,
             resources: Some(CellResources { origin, _connection: connection }),
         };
@@ -352,6 +356,9 @@ impl ManagedCell {
 
     /// Sends its program a signal; the one that cannot be caught terminates the cell.
     pub fn signal(&self, signal: CellSignal) {
+        if matches!(signal, CellSignal::Kill | CellSignal::Terminate) {
+            self.lock().is_stopped = true;
+        }
         match signal {
             // It may have ended.
             CellSignal::Interrupt => _ = self.operator.interrupt(self.cell),
@@ -496,6 +503,7 @@ impl ManagedCell {
             ..self.spec.clone()
         };
         let spec = CloneSpec { input: Vec::new(), input_ends: false, is_read_completely: false, ..spec };
+        let spec = CloneSpec { restart: RestartPolicy::No, restarts: 0, ..spec };
         Ok((spec, origin.copy(root)))
     }
 
@@ -540,6 +548,7 @@ impl ManagedCell {
             started: self.started,
             memory,
             cpu,
+            restarts: self.spec.restarts,
             outcome,
             descendants: Vec::new(),
         }
@@ -548,6 +557,11 @@ impl ManagedCell {
     /// Its state, with its nested cells.
     pub fn summary_with_descendants(&self) -> CellSummary {
         CellSummary { descendants: self.operator.descendants(self.cell), ..self.summary() }
+    }
+
+    /// Whether a client has asked it to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.lock().is_stopped
     }
 
     /// Whether it has ended.

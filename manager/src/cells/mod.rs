@@ -20,6 +20,7 @@ mod origin;
 mod pool;
 mod provider;
 mod reader;
+mod restart;
 mod spec;
 mod tasks;
 
@@ -54,6 +55,7 @@ pub use gateways::PreparedGateways;
 pub use jobs::StartedJob;
 pub use provider::TemplateSummary;
 pub use reader::Reader;
+pub use restart::RestartPolicy;
 pub use spec::{CellOutcome, CellSignal, CellSource, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece, ProgramConfiguration};
 
 /// Ended cells that are kept.
@@ -205,6 +207,19 @@ impl Manager {
     /// # Errors
     /// There is no such template or program, not enough memory, or no gateway; or a living cell has the name.
     pub async fn start_cell(self: &Arc<Self>, spec: CloneSpec) -> Result<AttachedCell, ManagerError> {
+        let again = (spec.restart != RestartPolicy::No).then(|| spec.clone());
+        let attached = self.start_once(spec).await?;
+        if let Some(spec) = again {
+            tokio::spawn(restart::supervise(Arc::clone(self), Arc::clone(&attached.cell), spec));
+        }
+        Ok(attached)
+    }
+
+    /// Starts a cell, whatever its restart policy is.
+    ///
+    /// # Errors
+    /// The same.
+    async fn start_once(self: &Arc<Self>, spec: CloneSpec) -> Result<AttachedCell, ManagerError> {
         self.check_memory()?;
         match &self.networks {
             None if spec.network.is_some() => return Err(ManagerError::NotInside("network (--network)")),

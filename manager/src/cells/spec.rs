@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The specification of a clone, and the descriptions of cells for front ends.
 
+use super::restart::RestartPolicy;
 use crate::limits::Limits;
 use crate::template::TemplateName;
 use crate::view::{User, ViewSpec};
@@ -53,6 +54,10 @@ pub struct CloneSpec {
     pub input_ends: bool,
     /// A client reads all its output; the cell waits for the client.
     pub is_read_completely: bool,
+    /// When it is started again.
+    pub restart: RestartPolicy,
+    /// How often it has been started again.
+    pub restarts: u32,
 }
 
 /// Why a cell ended.
@@ -126,6 +131,8 @@ pub struct CellSummary {
     pub memory: PageCount,
     /// CPU time so far.
     pub cpu: Duration,
+    /// How often it has been started again under its name.
+    pub restarts: u32,
     /// How it ended; `None` while it runs.
     pub outcome: Option<CellOutcome>,
     /// Its nested cells with theirs, parents before their children, if they were asked for.

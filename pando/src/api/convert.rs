@@ -49,8 +49,22 @@ impl From<CellOutcome> for api::Outcome {
 
 impl From<CellSummary> for api::Cell {
     fn from(cell: CellSummary) -> api::Cell {
-        let CellSummary { id, name, host_name, labels, source, arguments, addresses, forwards, started, memory, cpu, outcome, descendants } =
-            cell;
+        let CellSummary {
+            id,
+            name,
+            host_name,
+            labels,
+            source,
+            arguments,
+            addresses,
+            forwards,
+            started,
+            memory,
+            cpu,
+            restarts,
+            outcome,
+            descendants,
+        } = cell;
         let (template, image) = match source {
             CellSource::Template(template) => (Some(template.to_string()), None),
             CellSource::Program(view) => (None, view.image.map(|image| image.name)),
@@ -69,6 +83,7 @@ impl From<CellSummary> for api::Cell {
             started: Timestamp::try_from(started).unwrap_or_default(),
             memory_bytes: memory.bytes(),
             cpu_seconds: cpu.as_secs_f64(),
+            restarts,
             outcome: outcome.map(Into::into),
             descendants: descendants.into_iter().map(Into::into).collect(),
         }

@@ -131,7 +131,11 @@ impl Row {
             memory: HumanBytes(cell.memory_bytes).to_string(),
             cpu: format!("{:.2}s", cell.cpu_seconds),
             age: age(cell.started).to_string(),
-            state: cell.outcome.as_ref().map_or("running".into(), |outcome| escaped(&outcome.message)),
+            state: match (&cell.outcome, cell.restarts) {
+                (Some(outcome), _) => escaped(&outcome.message),
+                (None, 0) => "running".into(),
+                (None, restarts) => format!("running (restart {restarts})"),
+            },
             ports: ports.join(", "),
         }
     }

@@ -55,6 +55,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let request = NewCell {
         labels: options.labels.iter().cloned().collect(),
         nest: options.nest,
+        restart: options.restart.clone(),
         allow,
         publish: network.published(),
         memory: Some(Limits::from(&options.limits).memory().bytes().to_string()),

@@ -7,7 +7,7 @@ use crate::options;
 use crate::size::Size;
 use pando_kernel::Weight;
 use pando_kernel::limits::TRACES;
-use pando_manager::cells::{CellSource, CloneSpec};
+use pando_manager::cells::{CellSource, CloneSpec, RestartPolicy};
 use pando_manager::limits::Limits;
 use pando_manager::template::{TemplateName, TemplateSpec, TrainingSpec, VARIANTS_MAX};
 use pando_manager::view::{ImageSpec, UserName, ViewSpec, VolumeSpec};
@@ -51,6 +51,7 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         network,
         allow,
         publish,
+        restart,
         ..
     } = new;
     if network.is_some() && !(allow.is_empty() && publish.is_empty()) {
@@ -83,6 +84,11 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         input: bytes(input.as_ref())?,
         input_ends,
         is_read_completely: false,
+        restart: restart
+            .as_deref()
+            .map_or(Ok(RestartPolicy::No), str::parse)
+            .map_err(|error| Problem::request(format!("restart: {error}")))?,
+        restarts: 0,
     })
 }
 
@@ -95,6 +101,17 @@ pub(super) fn forks(count: u32) -> Result<u32, Problem> {
         return Ok(count);
     }
     Err(Problem::request(format!("count: {count} is not a number of copies: give a number from 1 to {FORKS_MAX}")))
+}
+
+/// Validates a request for a cell that ends with its client.
+///
+/// # Errors
+/// A field is invalid, or there is a restart policy.
+pub(super) fn attached_cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
+    match &new.restart {
+        Some(_) => Err(Problem::request("restart: this cell ends with its client: omit restart, or start the cell with POST /v1/cells")),
+        None => cell(new, input_ends),
+    }
 }
 
 /// The template or the program of a request for a cell.

@@ -181,7 +181,7 @@ async fn load_template(
 #[utoipa::path(post, path = "/v1/run", request_body = api::NewCell, responses((status = 200, body = api::RunResult), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
 async fn run(State(manager): State<Arc<Manager>>, Json(mut new): Json<api::NewCell>) -> RouteResult<Json<api::RunResult>> {
     new.output_limit.get_or_insert(RUN_OUTPUT_MAX);
-    let attached = manager.start_cell(request::cell(new, true)?).await?;
+    let attached = manager.start_cell(request::attached_cell(new, true)?).await?;
     let outcome = attached.cell.ended().await;
     Ok(Json(api::RunResult::new(outcome, &attached.cell)))
 }
@@ -348,7 +348,7 @@ async fn output(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Que
 #[utoipa::path(post, path = "/v1/attach", request_body(content = api::NewCell, content_type = "application/x-ndjson"), responses((status = 201, body = api::Piece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
 async fn attach(State(manager): State<Arc<Manager>>, body: Body) -> RouteResult<Response> {
     let mut incoming = Incoming::new(body);
-    let spec = request::cell(incoming.first_line().await?, false)?;
+    let spec = request::attached_cell(incoming.first_line().await?, false)?;
     let mut attached = manager.start_cell(CloneSpec { is_read_completely: true, ..spec }).await?;
     let (cell, reader) = (Arc::clone(&attached.cell), attached.reader.take());
     let location = format!("/v1/cells/{}", cell.id());

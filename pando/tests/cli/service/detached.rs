@@ -2,7 +2,7 @@
 //! A service beside the command line: programs that run in it with `-d`, and a service that was left behind.
 
 use crate::case::text;
-use crate::fixture::{Fixture, ProgramOutput, says};
+use crate::fixture::{Fixture, ProgramOutput, says, wait_until};
 use pando_testing::needs_kvm;
 use serde_json::json;
 use std::io::Write;
@@ -130,6 +130,39 @@ fn programs_in_the_service_see_what_their_options_say() {
         let (status, refusal) = service.ask("POST", "/v1/cells", &request.to_string());
         assert!((400..500).contains(&status), "{request}: {status} {refusal}");
     }
+}
+
+#[test]
+fn cells_are_restarted_by_their_policies() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    let service = fixture.serve(&[]);
+    let cells = |name: &str| {
+        let all = service.json("GET", "/v1/cells", json!(null));
+        all.as_array().expect("a list").iter().filter(|cell| cell["name"] == name).cloned().collect::<Vec<_>>()
+    };
+    let start = |name: &str, policy: &str, script: &str| {
+        let started = fixture.pando(&["run", "-d", "--name", name, "--restart", policy, "busybox", "sh", "-c", script]);
+        assert_eq!((started.status, &started.errors[..]), (0, ""));
+    };
+    start("forever", "always", "echo once");
+    wait_until(|| cells("forever").iter().any(|cell| cell["restarts"] == 2));
+    assert_eq!(fixture.pando(&["kill", "forever"]).status, 0);
+    let restarted = cells("forever").len();
+    start("asked", "unless-stopped", "trap 'exit 0' TERM; echo begun; while :; do sleep 1000 & wait; done");
+    service.hear("/v1/cells/asked", "begun");
+    assert_eq!(fixture.pando(&["kill", "-s", "TERM", "asked"]).status, 0);
+    start("well", "on-failure", "exit 0");
+    start("badly", "on-failure:2", "cat; exit 3");
+    wait_until(|| cells("badly").iter().filter(|cell| cell["outcome"]["exit_code"] == 3).count() == 3);
+    assert_eq!(cells("badly").iter().map(|cell| cell["restarts"].as_u64()).max().flatten(), Some(2));
+    // By now all others would have been restarted.
+    assert_eq!((cells("forever").len(), cells("asked").len(), cells("well").len()), (restarted, 1, 1));
+    let wrong = json!({ "arguments": ["busybox", "true"], "restart": "sometimes" });
+    assert_eq!(service.ask("POST", "/v1/cells", &wrong.to_string()).0, 400);
+    let attached = json!({ "arguments": ["busybox", "true"], "restart": "always" });
+    assert_eq!(service.ask("POST", "/v1/run", &attached.to_string()).0, 400);
+    assert_ne!(fixture.pando(&["run", "--restart", "always", "busybox", "true"]).status, 0);
 }
 
 #[test]
