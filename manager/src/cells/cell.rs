@@ -7,7 +7,7 @@ use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
 use super::origin::CellOrigin;
 use super::pool::{NameLock, TemplatePool};
-use super::restart::RestartPolicy;
+use super::restart_policy::RestartPolicy;
 use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ProgramConfiguration};
 use super::tasks::{blocking, lock};
 use super::{Manager, ManagerError};

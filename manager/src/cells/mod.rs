@@ -21,6 +21,7 @@ mod pool;
 mod provider;
 mod reader;
 mod restart;
+mod restart_policy;
 mod spec;
 mod tasks;
 
@@ -55,7 +56,7 @@ pub use gateways::PreparedGateways;
 pub use jobs::StartedJob;
 pub use provider::TemplateSummary;
 pub use reader::Reader;
-pub use restart::RestartPolicy;
+pub use restart_policy::RestartPolicy;
 pub use spec::{CellOutcome, CellSignal, CellSource, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece, ProgramConfiguration};
 
 /// Ended cells that are kept.

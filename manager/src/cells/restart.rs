@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Restarts of cells that have ended, as docker's policies have them. A restarted cell has the name of the ended one and a new number.
+//! Restarts of cells that have ended, by their policies. A restarted cell has the name of the ended one and a new number.
 
-use super::spec::{CellOutcome, CloneSpec, EndReason};
+use super::spec::CloneSpec;
 use super::{ManagedCell, Manager};
 use crate::report::Warning;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -15,55 +14,6 @@ const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(60);
 /// A cell that ran for this time has started well: the delay is again the shortest.
 const STARTED_WELL: Duration = Duration::from_secs(10);
-
-/// When a cell that has ended is started again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RestartPolicy {
-    /// Never.
-    #[default]
-    No,
-    /// If it has not exited with status 0.
-    OnFailure {
-        /// The most restarts; `None`: any number.
-        most: Option<u32>,
-    },
-    /// However it ends.
-    Always,
-}
-
-impl RestartPolicy {
-    /// Whether a cell that has been restarted this often is restarted after this outcome.
-    fn wants(self, outcome: &CellOutcome, restarts: u32) -> bool {
-        // A client has ended it, or it lives on as a template.
-        if matches!(outcome.reason, EndReason::Killed | EndReason::Frozen) {
-            return false;
-        }
-        match self {
-            RestartPolicy::No => false,
-            RestartPolicy::OnFailure { most } => outcome.exit_status != 0 && most.is_none_or(|most| restarts < most),
-            RestartPolicy::Always => true,
-        }
-    }
-}
-
-impl FromStr for RestartPolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<RestartPolicy, String> {
-        let wrong = || format!("`{text}` is not a restart policy: give no, on-failure, on-failure:NUMBER, always or unless-stopped");
-        match text.split_once(':') {
-            None => match text {
-                "no" => Ok(RestartPolicy::No),
-                "on-failure" => Ok(RestartPolicy::OnFailure { most: None }),
-                // A cell does not outlive its service, so these are the same.
-                "always" | "unless-stopped" => Ok(RestartPolicy::Always),
-                _ => Err(wrong()),
-            },
-            Some(("on-failure", most)) => most.parse().map(|most| RestartPolicy::OnFailure { most: Some(most) }).map_err(|_| wrong()),
-            Some(_) => Err(wrong()),
-        }
-    }
-}
 
 /// Restarts a cell by its policy until a client ends it. `spec` is that of the cell, as it was requested.
 pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>, spec: CloneSpec) {
@@ -88,40 +38,6 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
         match manager.start_once(spec.clone()).await {
             Ok(started) => cell = started.release(),
             Err(error) => manager.environment().reporter.warn(Warning::NotRestarted { cell: cell.name(), reason: error.to_string() }),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::RestartPolicy;
-    use crate::cells::{CellOutcome, EndReason};
-    use pando_machine::PageCount;
-    use std::time::Duration;
-
-    fn outcome(reason: EndReason, exit_status: u8) -> CellOutcome {
-        let (time, cpu, peak) = (Duration::ZERO, Duration::ZERO, PageCount(0));
-        CellOutcome { reason, exit_status, message: String::new(), time, cpu, peak, exits: 0 }
-    }
-
-    #[test]
-    fn policies_are_those_of_docker() {
-        let [success, failure, killed] =
-            [(EndReason::Exited, 0), (EndReason::TimedOut, 124), (EndReason::Killed, 137)].map(|(reason, status)| outcome(reason, status));
-        let cases = [
-            ("no", [false, false, false]),
-            ("on-failure", [false, true, false]),
-            ("on-failure:3", [false, true, false]),
-            ("on-failure:2", [false, false, false]),
-            ("always", [true, true, false]),
-            ("unless-stopped", [true, true, false]),
-        ];
-        for (text, wanted) in cases {
-            let policy: RestartPolicy = text.parse().expect("it is one");
-            assert_eq!([&success, &failure, &killed].map(|outcome| policy.wants(outcome, 2)), wanted, "{text}");
-        }
-        for text in ["", "yes", "always:3", "on-failure:", "on-failure:-1", "on-failure:x"] {
-            assert!(text.parse::<RestartPolicy>().is_err(), "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The specification of a clone, and the descriptions of cells for front ends.
 
-use super::restart::RestartPolicy;
+use super::restart_policy::RestartPolicy;
 use crate::limits::Limits;
 use crate::template::TemplateName;
 use crate::view::{User, ViewSpec};
