@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Restarts of cells that have ended, by their policies. A restarted cell has the name of the ended one and a new number.
 
-use super::spec::CloneSpec;
+use super::spec::{CloneSpec, EndReason};
 use super::{ManagedCell, Manager};
 use crate::report::Warning;
 use std::sync::Arc;
@@ -22,7 +22,9 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
     let mut delay = DELAY_MIN;
     loop {
         let outcome = cell.ended().await;
-        if cell.is_stopped() || !spec.restart.wants(&outcome, spec.restarts) {
+        // A client has ended it, or it lives on as a template.
+        let is_over = cell.is_stopped() || matches!(outcome.reason, EndReason::Killed | EndReason::Frozen);
+        if is_over || !spec.restart.wants(outcome.exit_status, spec.restarts) {
             return;
         }
         if outcome.time >= STARTED_WELL {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Policies of restarts: those of docker.
 
-use super::spec::{CellOutcome, EndReason};
 use std::str::FromStr;
 
 /// When a cell that has ended is started again.
@@ -20,15 +19,11 @@ pub enum RestartPolicy {
 }
 
 impl RestartPolicy {
-    /// Whether a cell that has been restarted this often is restarted after this outcome.
-    pub(super) fn wants(self, outcome: &CellOutcome, restarts: u32) -> bool {
-        // A client has ended it, or it lives on as a template.
-        if matches!(outcome.reason, EndReason::Killed | EndReason::Frozen) {
-            return false;
-        }
+    /// Whether a cell that has been restarted this often is restarted after it ended by itself with this status.
+    pub(super) fn wants(self, exit_status: u8, restarts: u32) -> bool {
         match self {
             RestartPolicy::No => false,
-            RestartPolicy::OnFailure { most } => outcome.exit_status != 0 && most.is_none_or(|most| restarts < most),
+            RestartPolicy::OnFailure { most } => exit_status != 0 && most.is_none_or(|most| restarts < most),
             RestartPolicy::Always => true,
         }
     }
@@ -56,30 +51,20 @@ impl FromStr for RestartPolicy {
 #[cfg(test)]
 mod tests {
     use super::RestartPolicy;
-    use crate::cells::{CellOutcome, EndReason};
-    use pando_machine::PageCount;
-    use std::time::Duration;
-
-    fn outcome(reason: EndReason, exit_status: u8) -> CellOutcome {
-        let (time, cpu, peak) = (Duration::ZERO, Duration::ZERO, PageCount(0));
-        CellOutcome { reason, exit_status, message: String::new(), time, cpu, peak, exits: 0 }
-    }
 
     #[test]
     fn policies_are_those_of_docker() {
-        let [success, failure, killed] =
-            [(EndReason::Exited, 0), (EndReason::TimedOut, 124), (EndReason::Killed, 137)].map(|(reason, status)| outcome(reason, status));
         let cases = [
-            ("no", [false, false, false]),
-            ("on-failure", [false, true, false]),
-            ("on-failure:3", [false, true, false]),
-            ("on-failure:2", [false, false, false]),
-            ("always", [true, true, false]),
-            ("unless-stopped", [true, true, false]),
+            ("no", [false, false]),
+            ("on-failure", [false, true]),
+            ("on-failure:3", [false, true]),
+            ("on-failure:2", [false, false]),
+            ("always", [true, true]),
+            ("unless-stopped", [true, true]),
         ];
         for (text, wanted) in cases {
             let policy: RestartPolicy = text.parse().expect("it is one");
-            assert_eq!([&success, &failure, &killed].map(|outcome| policy.wants(outcome, 2)), wanted, "{text}");
+            assert_eq!([0, 124].map(|status| policy.wants(status, 2)), wanted, "{text}");
         }
         for text in ["", "yes", "always:3", "on-failure:", "on-failure:-1", "on-failure:x"] {
             assert!(text.parse::<RestartPolicy>().is_err(), "{text}");
