@@ -155,7 +155,7 @@ pub struct NewCell {
     pub volumes: Vec<String>,
     /// Directories of a program's cell that are empty at the start: `DIR[:mode=MODE]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub temporary: Vec<String>,
+    pub tmpfs: Vec<String>,
     /// The working directory of a program [default: the image's, or `/`].
     pub directory: Option<String>,
     /// The user and group of a program, by name or number: `USER` or `USER:GROUP`.
@@ -447,11 +447,12 @@ pub fn timestamp(seconds: u64) -> Timestamp {
     i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or_default()
 }
 
-/// Whether a count is zero: then it is left out.
+/// Whether a flag is not set: then it is left out.
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
+/// Whether a count is zero: then it is left out.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

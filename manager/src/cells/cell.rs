@@ -12,6 +12,7 @@ use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, Pr
 use super::tasks::{blocking, lock};
 use super::{Manager, ManagerError};
 use crate::cell::{CellSpec, wait};
+use crate::limits::Limits;
 use crate::outcome::{OWN_FAILURE, exit_status};
 use crate::root::RootGuard;
 use crate::template::TemplateName;
@@ -24,7 +25,6 @@ use pando_launch::{CellUse, Command, LaunchError, Nesting, Operator, Root};
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -66,8 +66,6 @@ pub struct ManagedCell {
     freezing: Arc<tokio::sync::Mutex<()>>,
     /// The additional programs in it, once there was one.
     jobs: Mutex<CellJobs>,
-    /// It has a time limit, or had one.
-    is_limited: AtomicBool,
     /// Notified when the state changes.
     pub(super) changed: watch::Sender<()>,
     /// Notified when the console changes.
@@ -87,8 +85,10 @@ pub(super) struct CellState {
     has_exceeded_output: bool,
     /// Why the service terminated it.
     cause: Option<EndReason>,
-    /// A client has asked it to end: it is not started again.
+    /// A client has asked it to end, or has removed it: it is not started again.
     is_stopped: bool,
+    /// Its present time limit.
+    time_limit: Option<Duration>,
     pub(super) outcome: Option<CellOutcome>,
     /// Resources that are released after it has ended.
     resources: Option<CellResources>,
@@ -136,7 +136,7 @@ impl ManagedCell {
         let guard = cell.create(Arc::clone(operator), &origin.loaded.root)?;
         let cell = guard.id();
         let mut connection = match networks {
-            Some(networks) => networks.connect((id, cell), &mut spec, requested)?,
+            Some(networks) => networks.connect((id, cell), &spec, requested)?,
             None => CellConnection::default(),
         };
         let (addresses, forwards) = (connection.addresses, std::mem::take(&mut connection.forwards));
@@ -151,7 +151,9 @@ impl ManagedCell {
         guard.start(&spec.limits, time_limits)?;
         // The arguments are kept for queries, the environment for more programs.
         let mut charge = budget.charge();
-        charge.grow(spec.arguments.iter().map(String::len).chain(spec.environment.iter().map(Vec::len)).map(|length| length as u64).sum());
+        let labels = spec.labels.iter().map(|(name, value)| name.len() + value.len());
+        let words = spec.arguments.iter().map(String::len).chain(spec.environment.iter().map(Vec::len));
+        charge.grow(words.chain(labels).map(|length| length as u64).sum());
         let state = CellState {
             log: Log::new(spec.limits.output.map_or(LOG_KEPT, |limit| limit.min(LOG_KEPT_MAX)), charge),
             waiters: BTreeMap::new(),
@@ -160,10 +162,10 @@ impl ManagedCell {
             has_exceeded_output: false,
             cause: None,
             is_stopped: false,
+            time_limit: spec.limits.time,
             outcome: None,
             resources: Some(CellResources { origin, _connection: connection }),
         };
-        let is_limited = AtomicBool::new(spec.limits.time.is_some());
         Ok(Arc::new(ManagedCell {
             id,
             spec,
@@ -180,7 +182,6 @@ impl ManagedCell {
             input: tokio::sync::Mutex::new(input),
             freezing: Arc::default(),
             jobs: Mutex::default(),
-            is_limited,
             changed: watch::channel(()).0,
             bell: notified,
         }))
@@ -207,7 +208,7 @@ impl ManagedCell {
         let frozen = self.freezing.lock().await;
         let outcome = self.outcome();
         drop(frozen);
-        if self.is_limited.load(Ordering::Relaxed) {
+        if self.lock().time_limit.is_some() {
             self.time_limits.lift(self.cell);
         }
         // No more programs can be started in it.
@@ -220,9 +221,8 @@ impl ManagedCell {
         drop(state);
         // Other tasks may wait until these are released.
         if let Some(CellResources { origin, .. }) = resources
-            && Arc::strong_count(&origin.loaded) <= 2
+            && origin.is_last()
         {
-            // Only the pool holds it now, no other clone. If another one does, files are opened again when it reads them.
             origin.loaded.root.rest();
         }
         self.changed.send_replace(());
@@ -356,8 +356,8 @@ impl ManagedCell {
 
     /// Sends its program a signal; the one that cannot be caught terminates the cell.
     pub fn signal(&self, signal: CellSignal) {
-        if matches!(signal, CellSignal::Kill | CellSignal::Terminate) {
-            self.lock().is_stopped = true;
+        if signal.ends() {
+            self.stop();
         }
         match signal {
             // It may have ended.
@@ -412,7 +412,7 @@ impl ManagedCell {
         if self.has_ended() {
             return Err(ManagerError::Ended { cell: self.id, action: "change the time limit of" });
         }
-        self.is_limited.store(true, Ordering::Relaxed);
+        self.lock().time_limit = Some(time);
         self.time_limits.lift(self.cell);
         self.time_limits.limit(self.cell, time, End::TimedOut);
         Ok(())
@@ -500,6 +500,8 @@ impl ManagedCell {
             name: None,
             host_name: None,
             publish: Vec::new(),
+            // The present limit, from the start of each copy on.
+            limits: Limits { time: self.lock().time_limit, ..self.spec.limits },
             ..self.spec.clone()
         };
         let spec = CloneSpec { input: Vec::new(), input_ends: false, is_read_completely: false, ..spec };
@@ -559,7 +561,12 @@ impl ManagedCell {
         CellSummary { descendants: self.operator.descendants(self.cell), ..self.summary() }
     }
 
-    /// Whether a client has asked it to end.
+    /// Takes note that a client has asked it to end.
+    pub(super) fn stop(&self) {
+        self.lock().is_stopped = true;
+    }
+
+    /// Whether a client has asked it to end, or has removed it.
     pub(super) fn is_stopped(&self) -> bool {
         self.lock().is_stopped
     }

@@ -139,7 +139,7 @@ impl TemplateProvider for FileTemplates {
         }
         let used = self.uses.fetch_add(1, Ordering::Relaxed);
         let root = template.load(&self.kernel, &mut view)?;
-        let loaded = Arc::new(LoadedTemplate::of_file(root, &template, (version, view.changed), used, charge));
+        let loaded = Arc::new(LoadedTemplate::of_file(root, &template, version, (view.changed, view.image), used, charge));
         let old = lock(&self.loaded).insert(path, Arc::clone(&loaded));
         // This may be the last reference, and then the drop is slow.
         drop(old);

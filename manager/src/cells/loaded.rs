@@ -52,7 +52,8 @@ impl LoadedTemplate {
     pub(super) fn of_file(
         root: RootGuard,
         template: &OpenTemplate,
-        (version, changed): (FileVersion, Arc<AtomicBool>),
+        version: FileVersion,
+        (changed, image): (Arc<AtomicBool>, Option<OpenImage>),
         used: u64,
         charge: Charge,
     ) -> LoadedTemplate {
@@ -68,7 +69,7 @@ impl LoadedTemplate {
             used,
             _charge,
             changed,
-            _image: None,
+            _image: image,
         }
     }
 

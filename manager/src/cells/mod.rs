@@ -208,19 +208,6 @@ impl Manager {
     /// # Errors
     /// There is no such template or program, not enough memory, or no gateway; or a living cell has the name.
     pub async fn start_cell(self: &Arc<Self>, spec: CloneSpec) -> Result<AttachedCell, ManagerError> {
-        let again = (spec.restart != RestartPolicy::No).then(|| spec.clone());
-        let attached = self.start_once(spec).await?;
-        if let Some(spec) = again {
-            tokio::spawn(restart::supervise(Arc::clone(self), Arc::clone(&attached.cell), spec));
-        }
-        Ok(attached)
-    }
-
-    /// Starts a cell, whatever its restart policy is.
-    ///
-    /// # Errors
-    /// The same.
-    async fn start_once(self: &Arc<Self>, spec: CloneSpec) -> Result<AttachedCell, ManagerError> {
         self.check_memory()?;
         match &self.networks {
             None if spec.network.is_some() => return Err(ManagerError::NotInside("network (--network)")),
@@ -230,7 +217,22 @@ impl Manager {
         }
         let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
         let origin = self.pool.origin(&spec).await?;
-        self.start_prepared(spec, origin).await
+        if spec.restart == RestartPolicy::No {
+            return self.start_prepared(spec, origin).await;
+        }
+        let attached = self.start_prepared(spec.clone(), origin.clone()).await?;
+        tokio::spawn(restart::supervise(Arc::clone(self), Arc::clone(&attached.cell), spec, origin));
+        Ok(attached)
+    }
+
+    /// Starts a cell that has ended again, from the same origin.
+    ///
+    /// # Errors
+    /// There is not enough memory, or no gateway; or a living cell has the name.
+    async fn start_again(self: &Arc<Self>, spec: CloneSpec, origin: &CellOrigin) -> Result<AttachedCell, ManagerError> {
+        self.check_memory()?;
+        let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
+        self.start_prepared(spec, origin.clone()).await
     }
 
     /// Starts copies of a running cell, which continue where it waits. It goes on itself. They end when the returned guards are dropped,
@@ -288,9 +290,12 @@ impl Manager {
         self.lock().values().cloned().collect()
     }
 
-    /// Removes a cell with its output.
+    /// Removes a cell with its output. It is not started again.
     pub fn remove_cell(&self, id: u64) {
-        self.lock().remove(&id);
+        let removed = self.lock().remove(&id);
+        if let Some(cell) = removed {
+            cell.stop();
+        }
     }
 
     /// Creates and stores a template; waits until that is done.

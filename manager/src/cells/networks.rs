@@ -66,21 +66,21 @@ impl CellNetworks {
         Ok(RequestedNetwork { network, slot })
     }
 
-    /// Connects a cell, by its number for clients, to the network that it requested. Takes the rules and forwards from the specification.
+    /// Connects a cell, by its number for clients, to the network that it requested.
     ///
     /// # Errors
     /// It has no address left, a port forward cannot listen, or resources for a gateway are missing.
     pub(super) fn connect(
         &self,
         (id, cell): (u64, CellId),
-        spec: &mut CloneSpec,
+        spec: &CloneSpec,
         RequestedNetwork { network, slot }: RequestedNetwork,
     ) -> Result<CellConnection, ManagerError> {
         let addresses = network.as_ref().map(|network| self.kernel.plug(cell, network.id(), Link::default())).transpose()?;
         let (uplink, forwards) = match (&network, &addresses, slot) {
             (Some(network), Some(own), Some(slot)) => {
                 let owner = (cell, own, format!("cell {id}, {}", spec.source.name(&spec.arguments)));
-                let (allow, publish) = (std::mem::take(&mut spec.allow), std::mem::take(&mut spec.publish));
+                let (allow, publish) = (spec.allow.clone(), spec.publish.clone());
                 let (uplink, forwards) = self.gateways.open(&self.kernel, owner, network, (allow, publish, slot))?;
                 (Some(uplink), forwards)
             }

@@ -43,6 +43,11 @@ impl CellOrigin {
         CellOrigin { loaded: Arc::new(loaded), manifest: Arc::clone(&self.manifest), program: None }
     }
 
+    /// Whether nothing else uses it but the pool, which holds those of templates.
+    pub(super) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.loaded) <= 1 + usize::from(self.program.is_none())
+    }
+
     /// The memory limit of a cell that has none of its own.
     pub(super) fn memory(&self) -> PageCount {
         self.manifest.memory()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Restarts of cells that have ended, by their policies. A restarted cell has the name of the ended one and a new number.
 
+use super::origin::CellOrigin;
 use super::spec::{CloneSpec, EndReason};
 use super::{ManagedCell, Manager};
 use crate::report::Warning;
@@ -12,34 +13,47 @@ use tokio::time::sleep;
 const DELAY_MIN: Duration = Duration::from_millis(100);
 /// The longest delay.
 const DELAY_MAX: Duration = Duration::from_secs(60);
-/// A cell that ran for this time has started well: the delay is again the shortest.
-const STARTED_WELL: Duration = Duration::from_secs(10);
+/// A cell that ran for this time is started again after the shortest delay.
+const UPTIME_MIN: Duration = Duration::from_secs(10);
 
-/// Restarts a cell by its policy until a client ends it. `spec` is that of the cell, as it was requested.
-pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>, spec: CloneSpec) {
+/// Restarts a cell by its policy until a client ends or removes it. `spec` and `origin` are those of the cell, as it was requested: a
+/// restarted cell has the same image and the same version of the template.
+pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>, spec: CloneSpec, origin: CellOrigin) {
     // Its input came from a client that is gone.
     let mut spec = CloneSpec { name: Some(cell.name()), input_ends: true, ..spec };
     let mut delay = DELAY_MIN;
+    let mut before = None;
     loop {
         let outcome = cell.ended().await;
-        // A client has ended it, or it lives on as a template.
-        let is_over = cell.is_stopped() || matches!(outcome.reason, EndReason::Killed | EndReason::Frozen);
+        // It lives on as a template, or was ended by a client.
+        let is_over = matches!(outcome.reason, EndReason::Killed | EndReason::Frozen);
         if is_over || !spec.restart.wants(outcome.exit_status, spec.restarts) {
             return;
         }
-        if outcome.time >= STARTED_WELL {
+        spec.restarts = spec.restarts.saturating_add(1);
+        if outcome.time >= UPTIME_MIN {
             delay = DELAY_MIN;
         }
-        sleep(delay).await;
-        delay = (delay * 2).min(DELAY_MAX);
-        // It may have been stopped or removed meanwhile.
-        if cell.is_stopped() || manager.cell(cell.id()).is_err() {
+        let started = loop {
+            sleep(delay).await;
+            delay = (delay * 2).min(DELAY_MAX);
+            // It may have been stopped or removed meanwhile.
+            if cell.is_stopped() {
+                return;
+            }
+            match manager.start_again(spec.clone(), &origin).await {
+                Ok(started) => break started,
+                Err(error) => manager.environment().reporter.warn(Warning::NotRestarted { cell: cell.name(), reason: error.to_string() }),
+            }
+        };
+        if cell.is_stopped() {
+            // It was stopped during the start. Dropping the new cell ends it.
             return;
         }
-        spec.restarts = spec.restarts.saturating_add(1);
-        match manager.start_once(spec.clone()).await {
-            Ok(started) => cell = started.release(),
-            Err(error) => manager.environment().reporter.warn(Warning::NotRestarted { cell: cell.name(), reason: error.to_string() }),
+        let ended = std::mem::replace(&mut cell, started.release());
+        // One ended cell stays, with its output.
+        if let Some(before) = before.replace(ended.id()) {
+            manager.remove_cell(before);
         }
     }
 }

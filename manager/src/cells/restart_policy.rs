@@ -42,7 +42,11 @@ impl FromStr for RestartPolicy {
                 "always" | "unless-stopped" => Ok(RestartPolicy::Always),
                 _ => Err(wrong()),
             },
-            Some(("on-failure", most)) => most.parse().map(|most| RestartPolicy::OnFailure { most: Some(most) }).map_err(|_| wrong()),
+            // As in docker, 0 is no limit.
+            Some(("on-failure", most)) => {
+                let most: u32 = most.parse().map_err(|_| wrong())?;
+                Ok(RestartPolicy::OnFailure { most: Some(most).filter(|most| *most > 0) })
+            }
             Some(_) => Err(wrong()),
         }
     }
@@ -59,6 +63,7 @@ mod tests {
             ("on-failure", [false, true]),
             ("on-failure:3", [false, true]),
             ("on-failure:2", [false, false]),
+            ("on-failure:0", [false, true]),
             ("always", [true, true]),
             ("unless-stopped", [true, true]),
         ];

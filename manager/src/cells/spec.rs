@@ -10,6 +10,7 @@ use pando_kernel::network::address::Addresses;
 use pando_kernel::{End, Stream};
 use pando_launch::Descendant;
 use pando_machine::PageCount;
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -161,6 +162,14 @@ pub enum CellSignal {
     Kill,
     /// Another signal, by Linux's number.
     Other(u8),
+}
+
+impl CellSignal {
+    /// Whether it asks a program to end. Others ask it to reload, to continue, or to do what it has chosen for them.
+    pub(super) fn ends(self) -> bool {
+        let others = [Signal::HUP, Signal::USR1, Signal::USR2, Signal::CONT, Signal::WINCH];
+        !matches!(self, CellSignal::Other(number) if others.iter().any(|other| other.as_raw() == i32::from(number)))
+    }
 }
 
 /// A piece of a cell's output, or its end.

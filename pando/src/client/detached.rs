@@ -83,7 +83,7 @@ fn with_view(cell: NewCell, view: &ViewSpec, caller: &HostEnvironment) -> Result
         root: root.as_deref().map(of_host).transpose()?,
         bare: *bare,
         volumes: volumes.iter().map(volume).collect::<Result<_, Failure>>()?,
-        temporary: temporary
+        tmpfs: temporary
             .iter()
             .map(|(directory, permissions)| Ok(format!("{}:mode={permissions:o}", path(directory)?)))
             .collect::<Result<_, Failure>>()?,

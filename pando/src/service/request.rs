@@ -122,7 +122,7 @@ fn source(new: &api::NewCell) -> Result<CellSource, Problem> {
         user: new.user.as_deref().map(user).transpose()?,
         root: new.root.as_ref().map(Into::into),
         image: image(new.image.as_ref(), new.entrypoint.as_ref())?,
-        temporary: new.temporary.iter().map(|text| temporary(text)).collect::<Result<_, _>>()?,
+        temporary: new.tmpfs.iter().map(|text| temporary(text)).collect::<Result<_, _>>()?,
         bare: new.bare,
         volumes: new.volumes.iter().map(|text| volume(text)).collect::<Result<_, _>>()?,
     };
@@ -131,7 +131,7 @@ fn source(new: &api::NewCell) -> Result<CellSource, Problem> {
             true => Ok(CellSource::Template(new.template.parse().map_err(|error: String| Problem::request(error))?)),
             false => Err(Problem::request(
                 "template: a clone sees what its template sees, as the user of its template: omit image, entrypoint, root, bare, volumes, \
-                 temporary, directory and user, or the template",
+                 tmpfs, directory and user, or the template",
             )),
         };
     }
@@ -228,7 +228,7 @@ fn volume(text: &str) -> Result<VolumeSpec, Problem> {
 }
 
 fn temporary(text: &str) -> Result<(PathBuf, u16), Problem> {
-    options::temporary(text.into()).map_err(|error| Problem::request(format!("temporary: {error}")))
+    options::temporary(text.into()).map_err(|error| Problem::request(format!("tmpfs: {error}")))
 }
 
 fn directory(text: &str) -> Result<PathBuf, Problem> {

@@ -224,3 +224,20 @@ fn clones_of_a_service_reach_allowed_destinations() {
     };
     assert!(status == 200 && answer.contains(r#""exit_code":1"#), "{status} {answer}");
 }
+
+#[test]
+fn copies_reach_the_destinations_of_their_cell() {
+    needs_kvm!();
+    let (fixture, service) = served();
+    drop(service);
+    let service = fixture.serve(&["--gateways", "2"]);
+    let port = greeter();
+    let script = format!("echo begun; read line; busybox wget -q -O - http://10.77.0.1:{port}/; sleep 1000");
+    let asked = json!({ "template": "sh", "arguments": [script], "allow": [format!("host:{port}")] });
+    let place = format!("/v1/cells/{}", service.json("POST", "/v1/cells", asked)["id"]);
+    service.hear(&place, "begun");
+    let copies = service.json("POST", &format!("{place}/fork"), json!({ "count": 1 }));
+    let copy = format!("/v1/cells/{}", copies[0]["id"]);
+    assert_eq!(service.ask("POST", &format!("{copy}/input"), "go\n").0, 204);
+    service.hear(&copy, "hello");
+}
