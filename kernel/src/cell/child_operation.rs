@@ -313,7 +313,7 @@ mod tests {
             Hypercall::CellStop { cell, how: 4 },
             Hypercall::CellWatch { cell, mask: 8 },
             Hypercall::CellResume { cell, how: 3 },
-            Hypercall::StateRead { cell, kind: 4, address: 0, bytes: 8 },
+            Hypercall::StateRead { cell, kind: 5, address: 0, bytes: 8 },
             Hypercall::StateRead { cell, kind: 0, address: 0, bytes: 0 },
             Hypercall::StateWrite { cell, kind: 1, address: 0, bytes: 8 },
             Hypercall::CellState { cell, fact: 5 },
@@ -330,6 +330,8 @@ mod tests {
         ] {
             assert_eq!(ChildOperation::decode(call), bad, "{call:?}");
         }
+        let listed = Hypercall::StateWrite { cell, kind: 4, address: 0, bytes: 8 };
+        assert_eq!(ChildOperation::decode(listed), Err(Refusal::ReadOnly));
         assert_eq!(ChildOperation::decode(Hypercall::CellRun { cell: 0 }), Err(Refusal::NoSuchHolding));
     }
 }
