@@ -118,7 +118,8 @@ impl Shared {
         }
         due.interrupts.into_iter().for_each(|vcpu| self.interrupt(vcpu));
         // An idle vCPU takes one of them. A busy vCPU takes them when its cell waits, or its quantum ends.
-        if due.has_woken_receiver && state.idle_workers > 0 {
+        let has_work = due.has_woken_receiver || !state.orphans.is_empty();
+        if has_work && state.idle_workers > 0 {
             self.work.notify_one();
         }
     }

@@ -4,18 +4,22 @@
 
 use super::error::OperationError;
 use super::invoke::Subject;
+use super::state::State;
 use super::{Config, Kernel, OperatorError};
+use crate::cell::child_operation::{ChildLimits, ChildOperation};
 use crate::cell::end::End;
 use crate::cell::freeze::FreezeMode;
+use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::{CellConfig, CellId};
 use crate::limits::{IDLE_BEFORE_TRIM, RESERVED_HUGE_FRAMES, TRIM_INTERVAL};
 use crate::memory::Frames;
 use pando_abi::layout::VIRTUAL_REGISTERS;
-use pando_abi::{Event, MapFlags, Permissions, Refusal};
+use pando_abi::{Event, HoldingName, MapFlags, Permissions, Refusal};
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{EntryIndex, Exception, Exit, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine, Nanos, PageCount};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const ADDRESS: u64 = 0x1000_0000;
 /// An address for large pages.
@@ -166,6 +170,46 @@ fn a_cell_is_started_once() {
     assert_eq!(kernel.start(cell), Ok(()));
     let again = kernel.start(cell).expect_err("it was started").to_string();
     assert_eq!(again, format!("cannot start cell {cell}: it is runnable; use a cell that was not started, such as a new clone"));
+}
+
+/// A chain of cells that were not started, each the child of the one before.
+fn chain(state: &mut State, top: CellId, children: usize) -> Vec<CellId> {
+    let mut chain = vec![top];
+    for _ in 0..children {
+        let parent = *chain.last().expect("it has the top");
+        state.invoke(Subject::Cell(parent), &mut Operation::LimitCells(10)).expect("it lives");
+        let template = Operation::Grant { template: top };
+        let root = state.invoke(Subject::Cell(parent), &mut { template }).expect("it holds nothing yet");
+        assert_eq!(root, OperationProgress::Done(HoldingName::ROOT.bits()));
+        let limits = ChildLimits { quota: PageCount(200), cells: 10 };
+        state.act_on_holding(parent, &mut ChildOperation::Clone { source: HoldingName::ROOT, limits }).expect("room for a child");
+        let (live, _) = state.living(parent).expect("it lives");
+        let child = live.holdings.children().next().expect("it was just made").1;
+        chain.push(child);
+    }
+    chain
+}
+
+#[test]
+fn an_idle_vcpu_ends_the_family_of_a_cell_that_has_ended() {
+    let kernel = kernel();
+    let top = kernel.create(CellConfig { quota: PageCount(2000), host_name: String::new() }).expect("room for a cell");
+    chain(&mut kernel.shared.lock(), top, 3);
+    kernel.start_vcpus().expect("a vCPU thread starts");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while kernel.shared.lock().idle_workers == 0 {
+        assert!(Instant::now() < deadline, "the vCPU has nothing to do");
+        std::thread::yield_now();
+    }
+    {
+        let mut state = kernel.shared.lock();
+        state.end(top, End::Killed);
+        kernel.shared.notify(&mut state);
+    }
+    while kernel.cells() > 0 {
+        assert!(Instant::now() < deadline, "{} cells of the family still live", kernel.cells());
+        std::thread::yield_now();
+    }
 }
 
 #[test]
