@@ -76,8 +76,8 @@ impl Scheduler for Immediate {
         self.others.remove(cell);
     }
 
-    fn charge(&mut self, cell: CellId, limit: Option<CellId>, time: Duration) {
-        self.others.charge(cell, limit, time);
+    fn charge(&mut self, cell: CellId, members: &[CellId], time: Duration) {
+        self.others.charge(cell, members, time);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cell::end::End;
 use crate::cell::freeze::FreezeMode;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
+use crate::cell::share::Share;
 use crate::cell::{CellConfig, CellId};
 use crate::limits::{IDLE_BEFORE_TRIM, RESERVED_HUGE_FRAMES, TRIM_INTERVAL};
 use crate::memory::Frames;
@@ -178,10 +179,9 @@ fn chain(state: &mut State, top: CellId, children: usize) -> Vec<CellId> {
     for _ in 0..children {
         let parent = *chain.last().expect("it has the top");
         state.invoke(Subject::Cell(parent), &mut Operation::LimitCells(10)).expect("it lives");
-        let template = Operation::Grant { template: top };
-        let root = state.invoke(Subject::Cell(parent), &mut { template }).expect("it holds nothing yet");
+        let root = state.invoke(Subject::Cell(parent), &mut Operation::Grant { template: top }).expect("it holds nothing yet");
         assert_eq!(root, OperationProgress::Done(HoldingName::ROOT.bits()));
-        let limits = ChildLimits { quota: PageCount(200), cells: 10 };
+        let limits = ChildLimits { quota: PageCount(300), cells: 10 };
         state.act_on_holding(parent, &mut ChildOperation::Clone { source: HoldingName::ROOT, limits }).expect("room for a child");
         let (live, _) = state.living(parent).expect("it lives");
         let child = live.holdings.children().next().expect("it was just made").1;
@@ -210,6 +210,24 @@ fn an_idle_vcpu_ends_the_family_of_a_cell_that_has_ended() {
         assert!(Instant::now() < deadline, "{} cells of the family still live", kernel.cells());
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_cpu_limit_holds_for_a_turn_in_which_a_cell_of_the_family_ends() {
+    let kernel = kernel();
+    let top = kernel.create(CellConfig { quota: PageCount(2000), host_name: String::new() }).expect("room for a cell");
+    let state = &mut *kernel.shared.lock();
+    let chain = chain(state, top, 3);
+    let share = Share::new(0.5).expect("a part");
+    state.invoke(Subject::Cell(top), &mut Operation::Limit(share)).expect("it lives");
+    state.invoke(Subject::Cell(chain[3]), &mut Operation::Start).expect("it was not started");
+    assert!(state.admit_all());
+    let turn = state.pick(Nanos(0), 0).expect("the last child is runnable");
+    assert_eq!(turn.cell, chain[3]);
+    state.end(chain[1], End::Killed);
+    state.charge(&turn, share.budget() / 5);
+    let left = state.living(top).and_then(|(live, _)| live.allowance.as_mut()).map(|allowance| allowance.left(Nanos(0)));
+    assert_eq!(left, Some(Ok(share.budget() * 4 / 5)));
 }
 
 #[test]

@@ -21,6 +21,9 @@ pub(super) struct PickedTurn {
     pub(super) most: Duration,
     /// Those in whose place it runs, the scheduler's choice first.
     donors: Vec<CellId>,
+    /// The cell and its ancestors, which pay for the turn. They are recorded, because one that ends meanwhile does not free those above it
+    /// from paying.
+    path: Vec<CellId>,
 }
 
 impl State {
@@ -29,8 +32,9 @@ impl State {
         loop {
             let cell = self.scheduler.next()?;
             if self.is_ready(cell)
-                && let Some(turn) = self.follow_donations(cell, now)
+                && let Some(mut turn) = self.follow_donations(cell, now)
             {
+                turn.path = self.path_of(turn.cell);
                 for donor in &turn.donors {
                     if let Some((live, _)) = self.living(*donor)
                         && let Some(donation) = &mut live.donation
@@ -49,7 +53,7 @@ impl State {
 
     /// The turn of a cell that the scheduler has chosen. `None`: it has used its share.
     fn follow_donations(&mut self, chosen: CellId, now: Nanos) -> Option<PickedTurn> {
-        let mut turn = PickedTurn { cell: chosen, most: Duration::MAX, donors: Vec::new() };
+        let mut turn = PickedTurn { cell: chosen, most: Duration::MAX, donors: Vec::new(), path: Vec::new() };
         loop {
             match self.time_left(turn.cell, now) {
                 Ok(left) => turn.most = turn.most.min(left),
@@ -122,27 +126,48 @@ impl State {
         left
     }
 
+    /// A cell and its ancestors, up to the cell of the operator.
+    fn path_of(&mut self, id: CellId) -> Vec<CellId> {
+        let mut path = Vec::new();
+        let mut next = Some(id);
+        while let Some((live, _)) = next.and_then(|id| self.living(id)) {
+            if path.is_empty() {
+                path.reserve_exact(usize::from(live.depth) + 1);
+            }
+            path.push(live.cell.id);
+            next = live.parent.map(|parent| parent.cell);
+        }
+        path
+    }
+
     /// Charges the CPU shares of a cell and its ancestors for a turn, and the schedule.
     pub(super) fn charge(&mut self, turn: &PickedTurn, time: Duration) {
-        let mut next = Some(turn.cell);
-        while let Some((live, _)) = next.and_then(|id| self.living(id)) {
-            next = live.parent.map(|parent| parent.cell);
-            if let Some(allowance) = &mut live.allowance {
+        for id in &turn.path {
+            if let Some((live, _)) = self.living(*id)
+                && let Some(allowance) = &mut live.allowance
+            {
                 allowance.spend(time);
             }
         }
         self.charge_schedule(turn, time);
     }
 
-    /// Charges the members of the scheduling tree in whose place a cell ran. A donor pays for its child.
+    /// Charges the members of the scheduling tree in whose place a cell ran. A donor pays for its child and for the child's place in the
+    /// donor's family.
     pub(super) fn charge_schedule(&mut self, turn: &PickedTurn, time: Duration) {
-        let mut payer = turn.cell;
+        let mut path = &turn.path[..];
         for donor in turn.donors.iter().rev() {
-            let child = self.living(*donor).and_then(|(live, _)| live.donation).map(|donation| donation.child);
-            self.scheduler.charge(payer, child, time);
-            payer = *donor;
+            let Some(index) = path.iter().position(|id| id == donor) else { continue };
+            let (below, above) = path.split_at(index);
+            if let [payer, ..] = below {
+                // Not the last one, which is the donor's child.
+                self.scheduler.charge(*payer, &below[..index - 1], time);
+            }
+            path = above;
         }
-        self.scheduler.charge(payer, None, time);
+        if let [payer, ..] = path {
+            self.scheduler.charge(*payer, path, time);
+        }
     }
 
     /// Makes a cell runnable that has left its vCPU in the middle of its quantum, or at the end.

@@ -334,13 +334,9 @@ impl Scheduler for FairShare {
         }
     }
 
-    fn charge(&mut self, cell: CellId, limit: Option<CellId>, time: Duration) {
+    fn charge(&mut self, cell: CellId, members: &[CellId], time: Duration) {
         self.charge_member(MemberName::Own(cell), time);
-        let mut next = Some(cell);
-        while let Some(id) = next.filter(|id| Some(*id) != limit) {
-            self.charge_member(MemberName::Child(id), time);
-            next = self.node(id).and_then(|node| node.parent);
-        }
+        members.iter().for_each(|id| self.charge_member(MemberName::Child(*id), time));
     }
 
     fn next_of_family(&mut self, cell: CellId) -> Option<CellId> {
@@ -379,6 +375,11 @@ mod tests {
         scheduler
     }
 
+    /// A cell and its ancestors.
+    fn path(scheduler: &mut FairShare, id: CellId) -> Vec<CellId> {
+        std::iter::successors(Some(id), |id| scheduler.node(*id).and_then(|node| node.parent)).collect()
+    }
+
     fn drain(scheduler: &mut FairShare) -> Vec<CellId> {
         std::iter::from_fn(|| scheduler.next()).collect()
     }
@@ -389,7 +390,8 @@ mod tests {
         for _ in 0..turns {
             let id = scheduler.next().expect("all are runnable");
             *quanta.entry(id).or_insert(0) += 1;
-            scheduler.charge(id, None, QUANTUM);
+            let path = path(scheduler, id);
+            scheduler.charge(id, &path, QUANTUM);
             scheduler.ready(id, ReadyReason::Turn);
         }
         quanta
@@ -434,7 +436,7 @@ mod tests {
             scheduler.ready(cell(1), ReadyReason::Woken);
             let id = scheduler.next().expect("both are runnable");
             quanta[id.index as usize] += 1;
-            scheduler.charge(id, None, QUANTUM);
+            scheduler.charge(id, &[id], QUANTUM);
             if id == cell(0) {
                 scheduler.ready(id, ReadyReason::Turn);
             }
@@ -484,6 +486,23 @@ mod tests {
     }
 
     #[test]
+    fn a_family_pays_for_a_turn_in_which_a_cell_of_it_ends() {
+        let mut scheduler = flat(2);
+        for (index, parent) in [(2, 1), (3, 2), (4, 1)] {
+            scheduler.add(cell(index), Some(cell(parent)));
+        }
+        scheduler.ready(cell(3), ReadyReason::Turn);
+        assert_eq!(scheduler.next(), Some(cell(3)));
+        let path = path(&mut scheduler, cell(3));
+        assert_eq!(path, [cell(3), cell(2), cell(1)]);
+        scheduler.remove(cell(2));
+        scheduler.charge(cell(3), &path, QUANTUM * 5);
+        [4, 0].into_iter().for_each(|index| scheduler.ready(cell(index), ReadyReason::Turn));
+        let quanta = run(&mut scheduler, 4);
+        assert_eq!(quanta, HashMap::from([(cell(0), 4)]));
+    }
+
+    #[test]
     fn a_cell_that_becomes_a_parent_keeps_its_turn() {
         let mut scheduler = flat(2);
         (0..2).for_each(|index| scheduler.ready(cell(index), ReadyReason::Turn));
@@ -521,7 +540,8 @@ mod tests {
                     }
                     (4, Some((id, ..))) => {
                         scheduler.set_weight(id, weight(random.u64(1..=10_000)));
-                        scheduler.charge(id, None, QUANTUM * random.u32(0..3));
+                        let path = path(&mut scheduler, id);
+                        scheduler.charge(id, &path, QUANTUM * random.u32(0..3));
                     }
                     (5, Some((family, ..))) => {
                         let next = if random.bool() { scheduler.next() } else { scheduler.next_of_family(family) };

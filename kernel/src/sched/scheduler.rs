@@ -43,8 +43,9 @@ pub trait Scheduler: Send {
     /// Sets the weight of a cell with its descendants, among its siblings.
     fn set_weight(&mut self, _cell: CellId, _weight: Weight) {}
 
-    /// Charges a cell for time on a vCPU, and its ancestors below `limit`, or all of them.
-    fn charge(&mut self, _cell: CellId, _limit: Option<CellId>, _time: Duration) {}
+    /// Charges a cell for time on a vCPU, and the places of `members` among their siblings: the cell itself and some of its ancestors,
+    /// each the parent of the one before. Those that have ended are skipped.
+    fn charge(&mut self, _cell: CellId, _members: &[CellId], _time: Duration) {}
 
     /// Takes the next cell to run of a family: a cell with its descendants. By default there is none.
     fn next_of_family(&mut self, _cell: CellId) -> Option<CellId> {
