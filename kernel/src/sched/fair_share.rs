@@ -56,6 +56,8 @@ struct Member {
     virtual_time: u64,
     /// Its place in the queue of its group, if it waits.
     place: Option<Place>,
+    /// It is a child that has never waited.
+    is_new: bool,
 }
 
 /// A place in the queue of a group. The least is first.
@@ -203,7 +205,9 @@ impl FairShare {
         let Some(floor) = self.group_of(name).map(|group| group.floor) else { return };
         let Some((member, weight)) = self.member(name) else { return };
         let before = member.place;
-        member.virtual_time = member.virtual_time.max(floor);
+        // A new member waits for a turn of those that are there, so that a stream of new ones starves nobody.
+        let debit = if std::mem::take(&mut member.is_new) { virtual_time(QUANTUM, weight) } else { 0 };
+        member.virtual_time = member.virtual_time.max(floor.saturating_add(debit));
         let is_ahead = member.virtual_time - floor > virtual_time(QUANTUM, weight);
         let place = match reason {
             ReadyReason::Woken if !is_ahead => Place { class: Class::Woken, virtual_time: 0, sequence },
@@ -314,7 +318,8 @@ impl Scheduler for FairShare {
         }
         let index = cell.index as usize;
         self.nodes.resize_with(self.nodes.len().max(index + 1), || None);
-        let node = Node { id: cell, parent, weight: Weight::DEFAULT, is_ready: false, member: Member::default(), family: None };
+        let member = Member { is_new: true, ..Member::default() };
+        let node = Node { id: cell, parent, weight: Weight::DEFAULT, is_ready: false, member, family: None };
         self.nodes[index] = Some(node);
     }
 
@@ -442,6 +447,26 @@ mod tests {
             }
         }
         assert!(quanta[0] >= 498, "{quanta:?}");
+    }
+
+    #[test]
+    fn a_stream_of_new_cells_starves_nobody() {
+        let mut scheduler = flat(2);
+        (0..2).for_each(|index| scheduler.ready(cell(index), ReadyReason::Turn));
+        let (mut turns, mut newest) = (0, 1);
+        for _ in 0..100 {
+            let id = scheduler.next().expect("two are runnable");
+            scheduler.charge(id, &[id], QUANTUM);
+            if id == cell(0) {
+                turns += 1;
+            } else {
+                scheduler.remove(id);
+                newest += 1;
+                scheduler.add(cell(newest), None);
+            }
+            scheduler.ready(if id == cell(0) { id } else { cell(newest) }, ReadyReason::Turn);
+        }
+        assert_eq!(turns, 50);
     }
 
     #[test]
