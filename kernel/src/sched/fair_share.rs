@@ -282,10 +282,10 @@ impl FairShare {
     }
 }
 
-/// The virtual time for CPU time at a weight. Members of weight 0 run by donation, which is not charged to them.
+/// The virtual time for CPU time at a weight. A member whose weight became 0 in the middle of its turn pays as by default.
 fn virtual_time(time: Duration, weight: Weight) -> u64 {
     let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    if weight == Weight::DEFAULT { time } else { time.saturating_mul(Weight::DEFAULT.get()) / weight.get().max(1) }
+    if weight == Weight::DEFAULT || weight.get() == 0 { time } else { time.saturating_mul(Weight::DEFAULT.get()) / weight.get() }
 }
 
 impl Scheduler for FairShare {
@@ -525,6 +525,18 @@ mod tests {
         [4, 0].into_iter().for_each(|index| scheduler.ready(cell(index), ReadyReason::Turn));
         let quanta = run(&mut scheduler, 4);
         assert_eq!(quanta, HashMap::from([(cell(0), 4)]));
+    }
+
+    #[test]
+    fn a_cell_that_gets_weight_0_during_its_turn_pays_for_that_turn_only() {
+        let mut scheduler = flat(2);
+        (0..2).for_each(|index| scheduler.ready(cell(index), ReadyReason::Turn));
+        assert_eq!(scheduler.next(), Some(cell(0)));
+        scheduler.set_weight(cell(0), weight(0));
+        scheduler.charge(cell(0), &[cell(0)], QUANTUM);
+        scheduler.set_weight(cell(0), weight(100));
+        scheduler.ready(cell(0), ReadyReason::Turn);
+        assert_eq!(run(&mut scheduler, 10), HashMap::from([(cell(0), 5), (cell(1), 5)]));
     }
 
     #[test]
