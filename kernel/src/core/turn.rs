@@ -154,20 +154,24 @@ impl State {
 
     /// Charges the members of the scheduling tree in whose place a cell ran. A donor pays for its child and for the child's place in the
     /// donor's family.
-    pub(super) fn charge_schedule(&mut self, turn: &PickedTurn, time: Duration) {
+    fn charge_schedule(&mut self, turn: &PickedTurn, time: Duration) {
         let mut path = &turn.path[..];
         for donor in turn.donors.iter().rev() {
-            let Some(index) = path.iter().position(|id| id == donor) else { continue };
-            let (below, above) = path.split_at(index);
-            if let [payer, ..] = below {
-                // Not the last one, which is the donor's child.
-                self.scheduler.charge(*payer, &below[..index - 1], time);
+            let (below, above) = split_at_donor(path, *donor);
+            if let [payer, ..] = path {
+                self.scheduler.charge(*payer, below, time);
             }
             path = above;
         }
         if let [payer, ..] = path {
             self.scheduler.charge(*payer, path, time);
         }
+    }
+
+    /// Charges a cell for time that it has given up. Donors do not pay for that: the time is still theirs.
+    pub(super) fn charge_given_up(&mut self, turn: &PickedTurn, time: Duration) {
+        let members = turn.donors.last().map_or(&turn.path[..], |donor| split_at_donor(&turn.path, *donor).0);
+        self.scheduler.charge(turn.cell, members, time);
     }
 
     /// Makes a cell runnable that has left its vCPU in the middle of its quantum, or at the end.
@@ -202,4 +206,10 @@ impl State {
             self.notifications.interrupts.push(vcpu);
         }
     }
+}
+
+/// The members of a path below a donor's child, and the path from the donor on.
+fn split_at_donor(path: &[CellId], donor: CellId) -> (&[CellId], &[CellId]) {
+    let index = path.iter().position(|id| *id == donor).unwrap_or(0);
+    (&path[..index.saturating_sub(1)], &path[index..])
 }

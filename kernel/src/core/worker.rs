@@ -155,16 +155,17 @@ impl Worker {
                     drop(state);
                     state = shared.housekeeping(shared.lock());
                     if shared.machine.now() >= quantum_end {
-                        self.leave(&mut state, turn, started, LeaveReason::Preempted);
+                        self.leave(&mut state, turn, (started, quantum), LeaveReason::Preempted);
                         return state;
                     }
                 }
                 NextStep::Leave(leave) => {
+                    let quantum = quantum.min(QUANTUM);
                     if matches!(leave, LeaveReason::Preempted | LeaveReason::Donating(_)) {
                         let ran = shared.machine.now().since(started);
-                        state.running(id).0.execution.quantum_rest = quantum.min(QUANTUM).saturating_sub(ran);
+                        state.running(id).0.execution.quantum_rest = quantum.saturating_sub(ran);
                     }
-                    self.leave(&mut state, turn, started, leave);
+                    self.leave(&mut state, turn, (started, quantum), leave);
                     return state;
                 }
             }
@@ -192,8 +193,8 @@ impl Worker {
         }
     }
 
-    /// Takes a cell off the vCPU that got it at `started`.
-    fn leave(&mut self, state: &mut State, turn: &PickedTurn, started: Nanos, leave: LeaveReason) {
+    /// Takes a cell off the vCPU that got it at `started` for a quantum.
+    fn leave(&mut self, state: &mut State, turn: &PickedTurn, (started, quantum): (Nanos, Duration), leave: LeaveReason) {
         let id = turn.cell;
         if leave.keeps_vector() && self.shared.vector_owners {
             match self.vcpu.save_vector() {
@@ -205,8 +206,8 @@ impl Worker {
         let ran = self.shared.machine.now().since(started);
         state.charge(turn, ran);
         if leave == LeaveReason::Relinquished {
-            // It gives up the rest of its quantum, so it pays for that.
-            state.charge_schedule(turn, QUANTUM.saturating_sub(ran));
+            // It gives up the rest of its quantum, so it pays for that. The quantum may have been short.
+            state.charge_given_up(turn, quantum.saturating_sub(ran));
         }
         if matches!(leave, LeaveReason::Preempted | LeaveReason::Relinquished) {
             state.running(id).0.execution.displaced_at = Some(self.shared.machine.now());

@@ -8,6 +8,7 @@ use pando_abi::virtual_registers::offset;
 use pando_abi::{Event, HoldingName, Hypercall, Refusal};
 use pando_kernel::{CellId, Config, End, RunState};
 use pando_machine::PageCount;
+use pando_testing::asm::Asm;
 use pando_testing::lab::{Lab, repetitions};
 
 const MILLISECOND: u64 = 1_000_000;
@@ -155,6 +156,34 @@ fn a_donor_pays_for_its_child() {
     assert!((donated + beside - rivals).abs() <= 31.0, "{donated} and {beside} ms of the family, {rivals} ms of the rival");
     family.lab.kernel.end(rival, End::Killed).expect("it lives");
     family.lab.kernel.collect(rival);
+    family.close();
+}
+
+/// A child that gives its turns away costs its donor the donated time, not whole quanta.
+#[test]
+fn a_donor_pays_for_no_more_than_it_donates() {
+    let mut family = Family::new(Lab::sim(1, PageCount(1 << 16), 1, Config::default()));
+    let mut asm = Asm::new();
+    let again = asm.here();
+    asm.call_kernel(Hypercall::Relinquish {}).jmp(again);
+    let yielding = family.lab.cell(&asm.finish());
+    let source = family.lab.kernel.allow_children(family.parent, 10, yielding).expect("it holds little");
+    let (name, child) = family.child(source);
+    assert_eq!(family.call(Hypercall::CellRun { cell: name.bits() }), Ok(0));
+    let (computing_name, computing) = family.spinner();
+    let rival = family.lab.kernel.clone_cell(family.templates[1], PageCount(300)).expect("room");
+    family.lab.kernel.start(rival).expect("it was not started");
+    assert_eq!(family.donate(name, MILLISECOND), Some(DonationEnd::TimeOver));
+    assert!(family.lab.kernel.inspect(child).expect("it lives").1.hypercalls > 20, "it has given many turns away");
+    ask(&family.lab, family.parent, Hypercall::Donate { cell: computing_name.bits(), time: FOREVER });
+    for _ in 0..20 {
+        family.lab.turn(0);
+    }
+    assert!(family.cpu(computing) > 60.0, "{} ms", family.cpu(computing));
+    for id in [rival, yielding] {
+        family.lab.kernel.end(id, End::Killed).expect("it lives");
+        family.lab.kernel.collect(id);
+    }
     family.close();
 }
 
