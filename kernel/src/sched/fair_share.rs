@@ -197,13 +197,13 @@ impl FairShare {
         }
     }
 
-    /// Queues a member, or queues it better if it returns from idling.
-    fn enqueue(&mut self, name: MemberName, reason: ReadyReason) {
+    /// Queues a member, or queues it better if it returns from idling. Returns whether its place has changed.
+    fn enqueue(&mut self, name: MemberName, reason: ReadyReason) -> bool {
         self.queued += 1;
         let sequence = self.queued;
         // Cells whose parent has ended do not run any more.
-        let Some(floor) = self.group_of(name).map(|group| group.floor) else { return };
-        let Some((member, weight)) = self.member(name) else { return };
+        let Some(floor) = self.group_of(name).map(|group| group.floor) else { return false };
+        let Some((member, weight)) = self.member(name) else { return false };
         let before = member.place;
         // A new member waits for a turn of those that are there, so that a stream of new ones starves nobody.
         let debit = if std::mem::take(&mut member.is_new) { virtual_time(QUANTUM, weight) } else { 0 };
@@ -215,12 +215,13 @@ impl FairShare {
             ReadyReason::Turn | ReadyReason::Woken => Place { class: Class::Fair, virtual_time: member.virtual_time, sequence },
         };
         if before.is_some_and(|before| before <= place) {
-            return;
+            return false;
         }
         member.place = Some(place);
-        let Some(group) = self.group_of(name) else { return };
+        let Some(group) = self.group_of(name) else { return false };
         before.map(|before| group.queue.remove(before));
         group.queue.insert(place, name);
+        true
     }
 
     /// Takes a member out of the queue of its group.
@@ -238,12 +239,19 @@ impl FairShare {
             let name = MemberName::Child(node.id);
             let (waits, is_queued) = (node.weight.get() > 0 && node.is_family_ready(), node.member.place.is_some());
             next = node.parent;
-            match (waits, is_queued) {
-                // All above is right already.
-                (true, true) if reason != ReadyReason::Woken => return,
+            let is_changed = match (waits, is_queued) {
+                (true, true) if reason != ReadyReason::Woken => false,
                 (true, _) => self.enqueue(name, reason),
-                (false, true) => self.dequeue(name),
-                (false, false) => {}
+                (false, true) => {
+                    self.dequeue(name);
+                    true
+                }
+                // The places of a cell that was just taken, and of its ancestors, are gone already.
+                (false, false) => reason != ReadyReason::Woken,
+            };
+            if !is_changed {
+                // All above is right already.
+                return;
             }
         }
     }
@@ -537,6 +545,20 @@ mod tests {
         scheduler.set_weight(cell(0), weight(100));
         scheduler.ready(cell(0), ReadyReason::Turn);
         assert_eq!(run(&mut scheduler, 10), HashMap::from([(cell(0), 5), (cell(1), 5)]));
+    }
+
+    #[test]
+    fn a_cell_of_weight_0_that_wakes_does_not_move_its_family() {
+        let mut scheduler = flat(2);
+        (2..5).for_each(|index| scheduler.add(cell(index), Some(cell(1))));
+        scheduler.set_weight(cell(3), weight(0));
+        [0, 2, 4].into_iter().for_each(|index| scheduler.ready(cell(index), ReadyReason::Turn));
+        scheduler.ready(cell(3), ReadyReason::Woken);
+        assert_eq!(scheduler.next(), Some(cell(0)));
+        // One that competes does.
+        scheduler.ready(cell(0), ReadyReason::Turn);
+        scheduler.ready(cell(4), ReadyReason::Woken);
+        assert_eq!(drain(&mut scheduler), [cell(4), cell(0), cell(2)]);
     }
 
     #[test]
