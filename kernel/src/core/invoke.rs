@@ -89,7 +89,12 @@ impl State {
                 return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
             Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
-            Operation::SetWeight(weight) => self.scheduler.set_weight(id, *weight),
+            Operation::SetWeight(weight) => {
+                let was_empty = self.scheduler.is_empty();
+                self.scheduler.set_weight(id, *weight);
+                // The cell, or its family, may have waited with weight 0 while vCPUs were idle.
+                self.notifications.has_runnable_cell |= was_empty && !self.scheduler.is_empty();
+            }
             Operation::LimitMemory(quota) => limit_memory(cell, frames, *quota)?,
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
             Operation::Grant { template } => {

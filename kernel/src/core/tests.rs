@@ -4,14 +4,14 @@
 
 use super::error::OperationError;
 use super::invoke::Subject;
-use super::state::State;
+use super::state::{Notifications, State};
 use super::{Config, Kernel, OperatorError};
 use crate::cell::child_operation::{ChildLimits, ChildOperation};
 use crate::cell::end::End;
 use crate::cell::freeze::FreezeMode;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
-use crate::cell::share::Share;
+use crate::cell::share::{Share, Weight};
 use crate::cell::{CellConfig, CellId};
 use crate::limits::{IDLE_BEFORE_TRIM, RESERVED_HUGE_FRAMES, TRIM_INTERVAL};
 use crate::memory::Frames;
@@ -228,6 +228,25 @@ fn a_cpu_limit_holds_for_a_turn_in_which_a_cell_of_the_family_ends() {
     state.charge(&turn, share.budget() / 5);
     let left = state.living(top).and_then(|(live, _)| live.allowance.as_mut()).map(|allowance| allowance.left(Nanos(0)));
     assert_eq!(left, Some(Ok(share.budget() * 4 / 5)));
+}
+
+#[test]
+fn a_cell_that_has_weight_0_no_more_wakes_a_vcpu() {
+    let kernel = kernel();
+    let cell = kernel.create(CellConfig { quota: PageCount(1024), host_name: String::new() }).expect("room for a cell");
+    let state = &mut *kernel.shared.lock();
+    let set_weight = |state: &mut State, weight| {
+        state.notifications = Notifications::default();
+        let weight = Weight::new(weight).expect("a weight");
+        state.invoke(Subject::Cell(cell), &mut Operation::SetWeight(weight)).expect("it lives");
+        (state.notifications.has_runnable_cell, state.scheduler.is_empty())
+    };
+    assert_eq!(set_weight(state, 0), (false, true));
+    state.invoke(Subject::Cell(cell), &mut Operation::Start).expect("it was not started");
+    assert!(state.admit_all());
+    assert_eq!(set_weight(state, 0), (false, true));
+    assert_eq!(set_weight(state, 100), (true, false));
+    assert_eq!(set_weight(state, 50), (false, false));
 }
 
 #[test]
