@@ -119,6 +119,31 @@ macro_rules! calls_about_a_space {
 }
 
 impl Hypercall {
+    /// Whether the call is about a holding, whose name is its first argument.
+    #[must_use]
+    pub const fn is_about_holding(&self) -> bool {
+        matches!(
+            self,
+            Hypercall::CellClone { .. }
+                | Hypercall::CellRun { .. }
+                | Hypercall::CellStop { .. }
+                | Hypercall::CellEnd { .. }
+                | Hypercall::Drop { .. }
+                | Hypercall::CellState { .. }
+                | Hypercall::CellLimit { .. }
+                | Hypercall::CellName { .. }
+                | Hypercall::CellRaise { .. }
+                | Hypercall::Grant { .. }
+                | Hypercall::ConsoleRead { .. }
+                | Hypercall::ConsoleWrite { .. }
+                | Hypercall::CellWatch { .. }
+                | Hypercall::CellResume { .. }
+                | Hypercall::StateRead { .. }
+                | Hypercall::StateWrite { .. }
+                | Hypercall::Donate { .. }
+        )
+    }
+
     /// The same call, about `child` if it names [`HoldingName::NEWEST`].
     #[must_use]
     pub fn for_newest(self, child: HoldingName) -> Hypercall {
@@ -126,8 +151,7 @@ impl Hypercall {
         let mut record = self.record();
         match self.space() {
             Some(space) if holding_of_space(space) == Some(newest) => return self.with_space(child.space(space as u32)),
-            // The first argument of calls about holdings is the name.
-            None if record[1] == newest => record[1] = child.bits(),
+            None if self.is_about_holding() && record[1] == newest => record[1] = child.bits(),
             _ => return self,
         }
         Hypercall::from_record(record).unwrap_or(self)
@@ -265,7 +289,7 @@ hypercalls! {
 #[cfg(test)]
 mod tests {
     use super::{Hypercall, TABLE};
-    use crate::Registers;
+    use crate::{HoldingName, Registers};
 
     #[test]
     fn every_call_decodes_to_the_encoded_one() {
@@ -279,5 +303,23 @@ mod tests {
             assert_eq!(Hypercall::from_record(call.record()), Some(call));
         }
         assert_eq!(Hypercall::decode(&Registers { rax: TABLE.len() as u64, ..Registers::default() }), None);
+    }
+
+    #[test]
+    fn the_newest_child_is_named_by_calls_about_holdings_and_spaces_only() {
+        let (newest, child) = (HoldingName::NEWEST, HoldingName::new(7, 3));
+        for description in TABLE {
+            let of = |value| Hypercall::from_record([description.number, value, value, value, value, value]).expect("the table's numbers");
+            // The arguments that are changed.
+            let changed = |value| {
+                let call = of(value);
+                let (before, after) = (call.encode().1, call.for_newest(child).encode().1);
+                core::array::from_fn::<bool, 5, _>(|index| before[index] != after[index])
+            };
+            let is_holding = matches!(description.arguments.first(), Some(&("cell" | "source" | "holding")));
+            assert_eq!(changed(newest.bits()), core::array::from_fn(|index| index == 0 && is_holding), "{}", description.name);
+            let space = description.arguments.iter().position(|argument| *argument == "space");
+            assert_eq!(changed(newest.space(2)), core::array::from_fn(|index| Some(index) == space), "{}", description.name);
+        }
     }
 }
