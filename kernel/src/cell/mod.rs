@@ -60,10 +60,10 @@ impl CellId {
         CellId { index: number, generation: 0 }
     }
 
-    /// The name of the holding that this is the identifier of.
+    /// The name of the holding that this is the identifier of. `None`: it is that of a cell that its operator has not made yet.
     #[must_use]
-    pub fn holding(self) -> HoldingName {
-        HoldingName::new(self.index, self.generation)
+    pub fn holding(self) -> Option<HoldingName> {
+        (self.generation > 0).then(|| HoldingName::new(self.index, self.generation))
     }
 
     /// The identifier as the result of an operation.
@@ -168,5 +168,20 @@ impl Cell {
         cell.withdraw(frames, EventSet::REQUESTS);
         cell.events = cell.events.with(Event::Generation);
         (cell, execution)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CellId;
+    use pando_abi::HoldingName;
+    use pando_abi::limits::MAX_HOLDINGS;
+
+    #[test]
+    fn only_made_cells_have_a_name() {
+        let name = HoldingName::new(5, 1);
+        assert_eq!(CellId::from(name).holding(), Some(name));
+        // In the bits of a name, this number would be a generation.
+        assert_eq!(CellId::unmade(MAX_HOLDINGS as u32 + 5).holding(), None);
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A nested cell as its operator knows it: its ports, its state and its outcome.
 
-use crate::operator::Nesting;
 use pando_abi::HoldingName;
 use pando_abi::holding::{ChildState, fact, port};
 use pando_abi::layout::ARGUMENTS;
@@ -21,7 +20,8 @@ const TURN: u32 = 16;
 pub(super) struct Preparation {
     pub(super) source: HoldingName,
     pub(super) memory: PageCount,
-    pub(super) nesting: Option<Nesting>,
+    /// Number of descendants that it may have, and the root that it may clone.
+    pub(super) nesting: Option<(u32, HoldingName)>,
     /// The argument block.
     pub(super) block: Vec<u8>,
     /// Its limits, each with its kind.
@@ -152,8 +152,8 @@ impl Child {
         self.name = device.make_child(&NewChild {
             source: *source,
             quota: memory.0,
-            cells: nesting.map_or(0, |nesting| nesting.descendants.get()),
-            root: nesting.map(|nesting| nesting.root.holding()),
+            cells: nesting.map_or(0, |(descendants, _)| descendants),
+            root: nesting.map(|(_, root)| root),
             arguments: (ARGUMENTS, block),
             limits,
             name: host_name.as_ref().map(String::as_bytes),

@@ -81,7 +81,15 @@ impl NestedCells {
 
     /// The name of a cell that is cloned: a child, or the root.
     fn source(&self, cell: CellId) -> Result<HoldingName, LaunchError> {
-        if self.0.lock().contains_key(&cell) { self.ask(cell, |_, name| Ok(name)) } else { Ok(cell.holding()) }
+        if self.0.lock().contains_key(&cell) {
+            return self.ask(cell, |_, name| Ok(name));
+        }
+        Ok(cell.holding().ok_or(OperatorError::NoSuchCell(cell))?)
+    }
+
+    /// The number of descendants that a child may have, and the name of the root that it may clone.
+    fn nesting(&self, nesting: Option<Nesting>) -> Result<Option<(u32, HoldingName)>, LaunchError> {
+        nesting.map(|Nesting { descendants, root }| Ok((descendants.get(), self.source(root)?))).transpose()
     }
 }
 
@@ -94,12 +102,13 @@ impl Drop for NestedCells {
 impl Operator for NestedCells {
     fn clone_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>) -> Result<CellId, LaunchError> {
         let device = &self.0.device;
-        let descendants = nesting.map_or(0, |nesting| nesting.descendants.get());
+        let nesting = self.nesting(nesting)?;
+        let descendants = nesting.map_or(0, |(descendants, _)| descendants);
         let name = device.clone_cell(self.source(source)?, memory.0, descendants).map_err(LaunchError::Nested)?;
         let cell = CellId::from(name);
         self.0.lock().insert(cell, Child::new(name, self.port(port::CONSOLE)));
-        if let Some(Nesting { root, .. }) = nesting
-            && let Err(error) = device.grant(name, root.holding())
+        if let Some((_, root)) = nesting
+            && let Err(error) = device.grant(name, root)
         {
             self.discard(cell);
             return Err(LaunchError::Nested(error));
@@ -109,7 +118,8 @@ impl Operator for NestedCells {
 
     fn prepare_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>, block: Vec<u8>) -> Result<CellId, LaunchError> {
         let cell = CellId::unmade(self.0.next_number());
-        let preparation = Preparation { source: self.source(source)?, memory, nesting, block, limits: Vec::new(), host_name: None };
+        let (source, nesting) = (self.source(source)?, self.nesting(nesting)?);
+        let preparation = Preparation { source, memory, nesting, block, limits: Vec::new(), host_name: None };
         self.0.lock().insert(cell, Child::prepared(preparation, self.port(port::CONSOLE)));
         Ok(cell)
     }
@@ -261,6 +271,10 @@ impl Operator for NestedCells {
 
     fn descendants(&self, cell: CellId) -> Vec<Descendant> {
         let mut all = Vec::new();
+        // One that is not made yet has none.
+        if self.0.lock().get(&cell).is_some_and(|child| child.preparation.is_some()) {
+            return all;
+        }
         let mut buffer = vec![0; VECTOR_BYTES / DescendantRecord::SIZE * DescendantRecord::SIZE];
         while all.len() < DESCENDANTS_LISTED {
             let kind = state::DESCENDANTS | (all.len() as u64) << 32;
