@@ -13,8 +13,9 @@ use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::share::{Share, Weight};
 use crate::cell::{CellConfig, CellId};
-use crate::limits::{IDLE_BEFORE_TRIM, RESERVED_HUGE_FRAMES, TRIM_INTERVAL};
+use crate::limits::{IDLE_BEFORE_TRIM, QUANTUM, RESERVED_HUGE_FRAMES, TRIM_INTERVAL};
 use crate::memory::Frames;
+use crate::sched::donation::Donation;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::{Event, HoldingName, MapFlags, Permissions, Refusal};
 use pando_machine::sim::{Sim, SimConfig};
@@ -228,6 +229,24 @@ fn a_cpu_limit_holds_for_a_turn_in_which_a_cell_of_the_family_ends() {
     state.charge(&turn, share.budget() / 5);
     let left = state.living(top).and_then(|(live, _)| live.allowance.as_mut()).map(|allowance| allowance.left(Nanos(0)));
     assert_eq!(left, Some(Ok(share.budget() * 4 / 5)));
+}
+
+#[test]
+fn a_donation_takes_no_more_than_the_rest_of_the_donors_quantum() {
+    let kernel = kernel();
+    let top = kernel.create(CellConfig { quota: PageCount(2000), host_name: String::new() }).expect("room for a cell");
+    let state = &mut *kernel.shared.lock();
+    let chain = chain(state, top, 1);
+    for id in &chain {
+        state.invoke(Subject::Cell(*id), &mut Operation::Start).expect("it was not started");
+    }
+    assert!(state.admit_all());
+    let rest = QUANTUM / 3;
+    let (live, _) = state.living(top).expect("it lives");
+    live.donation = Some(Donation::new(chain[1], Duration::MAX));
+    live.execution.quantum_rest = rest;
+    let turn = state.pick(Nanos(0), 0).expect("both are runnable");
+    assert_eq!((turn.cell, turn.most), (chain[1], rest));
 }
 
 #[test]

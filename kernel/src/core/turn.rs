@@ -95,6 +95,8 @@ impl State {
         }
         let (live, frames) = self.running(donor);
         let timer = live.cell.idles_until(frames, Nanos::NEVER);
+        // The rest of the donor's quantum, or a new one.
+        let rest = Some(live.execution.quantum_rest).filter(|rest| !rest.is_zero()).unwrap_or(Duration::MAX);
         let must_stop = live.cell.stop_request.is_forced_freeze() || live.cell.watch.must_halt;
         if must_stop || timer <= now || live.cell.has_unmasked_events(frames) {
             return Err(DonationEnd::Event);
@@ -102,7 +104,7 @@ impl State {
         loop {
             let cell = self.scheduler.next_of_family(donation.child).ok_or(DonationEnd::Idle)?;
             if self.is_ready(cell) {
-                return Ok((cell, donation.left.min(timer.since(now))));
+                return Ok((cell, rest.min(donation.left).min(timer.since(now))));
             }
         }
     }
