@@ -242,7 +242,8 @@ pub mod limit {
 pub enum DonationEnd {
     /// The donated time is used up.
     TimeOver = 0,
-    /// No cell of the child's family waits for a vCPU: they are idle, wait for the next period of a CPU limit, or run already.
+    /// No cell of the child's family waits for a vCPU: they are idle, run already, or wait for admission, a flush or the next
+    /// period of a CPU limit.
     Idle = 1,
     /// The child has ended.
     Ended = 2,

@@ -223,7 +223,7 @@ hypercalls! {
     21 Batch batch(address, calls);
     /// Makes a child of the caller: a clone of the held cell `source`, which must be frozen, idle or not started. The child has `source`'s
     /// registers, memory and disks, and no holdings. Its memory counts against its `quota` (pages) and against those of all its ancestors.
-    /// It may have `cells` descendants. It keeps `source`'s limit of CPU time. Returns the child's holding.
+    /// It may have `cells` descendants. It keeps `source`'s limit of CPU time; its CPU weight is 100. Returns the child's holding.
     22 CellClone cell_clone(source, quota, cells);
     /// Starts a child. Returns 0.
     23 CellRun cell_run(cell);

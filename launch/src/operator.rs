@@ -56,7 +56,7 @@ impl From<DescendantRecord> for Descendant {
 
 /// Runs cells. A front end over this works on a host and in a cell alike.
 pub trait Operator: Send + Sync {
-    /// Clones a cell that is frozen or not started. The clone is not started. With `nesting` it may have cells of its own.
+    /// Clones a cell that is frozen, idle or not started. The clone is not started. With `nesting` it may have cells of its own.
     ///
     /// # Errors
     /// The source runs, there are too many cells, or there is not enough memory.
