@@ -174,16 +174,24 @@ fn a_cell_is_started_once() {
     assert_eq!(again, format!("cannot start cell {cell}: it is runnable; use a cell that was not started, such as a new clone"));
 }
 
+/// Invokes an operation on a cell that allows it.
+fn invoke(state: &mut State, cell: CellId, mut operation: Operation) -> u64 {
+    match state.invoke(Subject::Cell(cell), &mut operation) {
+        Ok(OperationProgress::Done(result)) => result,
+        other => panic!("{operation:?}: {other:?}"),
+    }
+}
+
 /// A chain of cells that were not started, each the child of the one before.
 fn chain(state: &mut State, top: CellId, children: usize) -> Vec<CellId> {
     let mut chain = vec![top];
     for _ in 0..children {
         let parent = *chain.last().expect("it has the top");
-        state.invoke(Subject::Cell(parent), &mut Operation::LimitCells(10)).expect("it lives");
-        let root = state.invoke(Subject::Cell(parent), &mut Operation::Grant { template: top }).expect("it holds nothing yet");
-        assert_eq!(root, OperationProgress::Done(HoldingName::ROOT.bits()));
+        invoke(state, parent, Operation::LimitCells(10));
+        let root = invoke(state, parent, Operation::Grant { template: top });
+        assert_eq!(root, HoldingName::ROOT.bits());
         let limits = ChildLimits { quota: PageCount(300), cells: 10 };
-        state.act_on_holding(parent, &mut ChildOperation::Clone { source: HoldingName::ROOT, limits }).expect("room for a child");
+        let _ = state.act_on_holding(parent, &mut ChildOperation::Clone { source: HoldingName::ROOT, limits }).expect("room for a child");
         let (live, _) = state.living(parent).expect("it lives");
         let child = live.holdings.children().next().expect("it was just made").1;
         chain.push(child);
@@ -220,8 +228,8 @@ fn a_cpu_limit_holds_for_a_turn_in_which_a_cell_of_the_family_ends() {
     let state = &mut *kernel.shared.lock();
     let chain = chain(state, top, 3);
     let share = Share::new(0.5).expect("a part");
-    state.invoke(Subject::Cell(top), &mut Operation::Limit(share)).expect("it lives");
-    state.invoke(Subject::Cell(chain[3]), &mut Operation::Start).expect("it was not started");
+    invoke(state, top, Operation::Limit(share));
+    invoke(state, chain[3], Operation::Start);
     assert!(state.admit_all());
     let turn = state.pick(Nanos(0), 0).expect("the last child is runnable");
     assert_eq!(turn.cell, chain[3]);
@@ -238,7 +246,7 @@ fn a_donation_takes_no_more_than_the_rest_of_the_donors_quantum() {
     let state = &mut *kernel.shared.lock();
     let chain = chain(state, top, 1);
     for id in &chain {
-        state.invoke(Subject::Cell(*id), &mut Operation::Start).expect("it was not started");
+        invoke(state, *id, Operation::Start);
     }
     assert!(state.admit_all());
     let rest = QUANTUM / 3;
@@ -257,11 +265,11 @@ fn a_cell_that_has_weight_0_no_more_wakes_a_vcpu() {
     let set_weight = |state: &mut State, weight| {
         state.notifications = Notifications::default();
         let weight = Weight::new(weight).expect("a weight");
-        state.invoke(Subject::Cell(cell), &mut Operation::SetWeight(weight)).expect("it lives");
+        invoke(state, cell, Operation::SetWeight(weight));
         (state.notifications.has_runnable_cell, state.scheduler.is_empty())
     };
     assert_eq!(set_weight(state, 0), (false, true));
-    state.invoke(Subject::Cell(cell), &mut Operation::Start).expect("it was not started");
+    invoke(state, cell, Operation::Start);
     assert!(state.admit_all());
     assert_eq!(set_weight(state, 0), (false, true));
     assert_eq!(set_weight(state, 100), (true, false));
