@@ -273,8 +273,8 @@ impl Operator for Kernel {
 
     fn discard_root(&self, root: Root) {
         for disk in root.clear(self) {
-            // A clone that nobody waits for keeps its disk until the kernel ends.
-            let _ = self.remove_disk(disk);
+            // A nested cell below a clone may live for a moment. Nothing else has removed the disk.
+            let _ = self.retire_disk(disk);
         }
     }
 

@@ -155,6 +155,14 @@ impl Kernel {
         self.shared.lock().remove_disk(disk)
     }
 
+    /// Removes a disk at once, or when the last cell that uses it ends. O(cells).
+    ///
+    /// # Errors
+    /// There is no such disk.
+    pub fn retire_disk(&self, disk: DiskId) -> Result<(), OperatorError> {
+        self.shared.lock().retire_disk(disk)
+    }
+
     /// Number of blocks of a disk; asked without the lock, because a disk is foreign code.
     pub(super) fn blocks_of(&self, disk: DiskId) -> Result<u64, OperatorError> {
         let found = self.shared.lock().disk(disk);

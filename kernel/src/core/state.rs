@@ -79,6 +79,8 @@ pub(super) struct State {
     pub(super) frames: Frames,
     /// Indexed by disk; `None` where a disk was removed.
     disks: Vec<Option<Arc<dyn Disk>>>,
+    /// Disks that are removed when their last user ends.
+    retired_disks: Vec<DiskId>,
     pub(super) networks: Networks,
     pub(super) cells: CellTable,
     pub(super) scheduler: Box<dyn Scheduler>,
@@ -105,6 +107,7 @@ impl State {
             shared,
             frames: Frames::new(machine, config.rules, config.registry),
             disks: Vec::new(),
+            retired_disks: Vec::new(),
             networks: Networks::default(),
             cells: CellTable::default(),
             scheduler: config.scheduler,
@@ -151,7 +154,24 @@ impl State {
             return Err(OperatorError::DiskInUse(user.cell.id));
         }
         self.disks[id.index()] = None;
+        self.retired_disks.retain(|retired| *retired != id);
         Ok(())
+    }
+
+    /// Removes a disk when no cell uses it any more.
+    ///
+    /// # Errors
+    /// There is no such disk.
+    pub(super) fn retire_disk(&mut self, id: DiskId) -> Result<(), OperatorError> {
+        match self.remove_disk(id) {
+            Err(OperatorError::DiskInUse(_)) => {
+                if !self.retired_disks.contains(&id) {
+                    self.retired_disks.push(id);
+                }
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     /// A living cell and the frames.
@@ -289,6 +309,10 @@ impl State {
         let mut cell = live.cell;
         self.learn(&mut cell);
         self.orphans.extend(live.holdings.children().map(|(_, child)| child));
+        for disk in self.retired_disks.clone().into_iter().filter(|disk| cell.memory.uses_disk(*disk)) {
+            // Another cell may use it still.
+            let _ = self.remove_disk(disk);
+        }
         let account = cell.memory.account();
         let (report, start) = (cell.report(&self.frames), cell.memory.take_start(&mut self.frames));
         let traffic = live.card.map(|card| self.networks.unplug(card.port));

@@ -35,6 +35,27 @@ fn a_disk_that_no_cell_has_can_be_removed_and_its_name_is_given_again() {
 }
 
 #[test]
+fn a_retired_disk_is_removed_when_its_last_user_ends() {
+    for mut lab in Lab::both() {
+        let (id, disk) = template(&mut lab);
+        let clone = lab.kernel.clone_cell(id, QUOTA).expect("room for a clone");
+        assert_eq!([lab.kernel.retire_disk(disk), lab.kernel.retire_disk(disk)], [Ok(()), Ok(())]);
+        lab.kernel.end(id, End::Killed).expect("it is frozen");
+        assert_eq!(lab.kernel.remove_disk(disk), Err(OperatorError::DiskInUse(clone)));
+        lab.kernel.end(clone, End::Killed).expect("it was not started");
+        assert_eq!(lab.kernel.remove_disk(disk), Err(OperatorError::NoSuchDisk));
+        assert_eq!(lab.kernel.retire_disk(disk), Err(OperatorError::NoSuchDisk));
+        // A disk that gets its identifier later is another one.
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.add_disk(TestDisk::new(1)), Ok(disk));
+        let other = lab.cell(&[0xcc]);
+        lab.kernel.attach(other, disk).expect("it is at rest");
+        lab.kernel.end(other, End::Killed).expect("it was not started");
+        assert_eq!(lab.kernel.remove_disk(disk), Ok(()));
+    }
+}
+
+#[test]
 fn names_of_disks_never_run_out_if_they_are_given_back() {
     let lab = Lab::both().swap_remove(0);
     for _ in 0..2 * DiskId::LIMIT {
