@@ -67,17 +67,16 @@ class SandboxCode(SandboxCell):
     async def create_code_context(self, cwd: Optional[str] = None, language: str = "python") -> Context:
         """Creates a context with variables of its own, in which code can run. `cwd` is its first working directory."""
         context = Context(uuid.uuid4().hex, language, cwd)
-        await self._exchange({"context": _context(context)})
+        await self._manage({"context": _context(context)})
         return context
 
     async def list_code_contexts(self) -> List[Context]:
         """Lists the contexts that were created. The default ones are not among them."""
-        run, _ = await self._exchange({"contexts": True})
-        return run.contexts()
+        return (await self._manage({"contexts": True})).contexts()
 
     async def remove_code_context(self, context: Context) -> None:
         """Removes a context, with its process if it has one."""
-        await self._exchange({"remove": context.id})
+        await self._manage({"remove": context.id})
 
     async def interrupt(self) -> None:
         """Interrupts the code that runs in another task or thread: it ends by a KeyboardInterrupt."""
@@ -85,6 +84,14 @@ class SandboxCode(SandboxCell):
         if self._cell is not None:
             self._life.interrupts += 1
             await self._cell.kill("interrupt")
+
+    async def _manage(self, fields: Mapping[str, Any]) -> _session.Run:
+        """Sends a request about contexts. Raises an error if the cell has ended, or its Python has failed."""
+        run, result = await self._exchange(fields)
+        self._life.check()
+        if result.error is not None:
+            raise Error(f"the sandbox's Python failed: {result.error.name}: {result.error.value}")
+        return run
 
     async def _exchange(
         self, fields: Mapping[str, Any], timeout: Optional[float] = None, listeners: Listeners = Listeners()

@@ -103,8 +103,8 @@ def describe(error):
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         sys.stderr.write(text)
-    except (AttributeError, OSError, ValueError):
-        # The code has closed it, or its reader has gone.
+    except Exception:
+        # The code has closed or replaced it, or its reader has gone.
         pass
     try:
         value = str(error)
@@ -149,8 +149,8 @@ def flush():
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (AttributeError, OSError, ValueError):
-            # The code has closed it, or its reader has gone.
+        except Exception:
+            # The code has closed or replaced it, or its reader has gone.
             pass
 
 

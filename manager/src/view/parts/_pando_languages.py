@@ -24,6 +24,8 @@ def start(language, cwd, refused):
         return kinds[language](cwd)
     except FileNotFoundError as error:
         raise refused("no-such-program", "%s is not installed in this sandbox: its template must see it" % error.filename)
+    except OSError as error:
+        raise refused("no-such-program", "%s cannot be started in this sandbox: %s" % (language, error))
 
 
 class _Process:
@@ -73,6 +75,8 @@ class _Process:
         return 128 - status, {"name": "InterpreterEnded", "value": value, "traceback": ""}
 
     def close(self):
+        if self.is_over:
+            return
         self.is_over = True
         os.close(self._code)
         self._answers.close()

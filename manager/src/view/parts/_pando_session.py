@@ -33,7 +33,7 @@ class Namespace:
     def __init__(self, cwd=None):
         self.module = _pando_code.module()
         self.module.display = _pando_display.display
-        self.cwd = cwd or os.getcwd()
+        self.cwd = cwd or _directory()
         self._runs = 0
 
     def run(self, session, code, is_shown):
@@ -53,11 +53,23 @@ class Namespace:
     def _run(self, session, code, name, is_shown):
         outcome = _pando_code.run(code, self.module, name, _pando_display.show_value if is_shown else None, session.finish)
         if is_shown:
-            _pando_display.show_figures()
+            try:
+                _pando_display.show_figures()
+            except BaseException as error:
+                failed = 1, _pando_code.describe(error)
+                return outcome if outcome[1] else failed
         return outcome
 
     def close(self):
         pass
+
+
+def _directory():
+    try:
+        return os.getcwd()
+    except OSError:
+        # It was removed.
+        return "/"
 
 
 def _change_directory(path):
@@ -194,6 +206,15 @@ class Session:
         self._interrupts = sent
 
 
+def _failure(error):
+    """An error of this program itself, in the form of `describe`."""
+    try:
+        value = str(error)
+    except Exception:
+        value = ""
+    return {"name": type(error).__name__, "value": value, "traceback": ""}
+
+
 def _serve():
     import json
 
@@ -206,12 +227,20 @@ def _serve():
     session = Session()
     signal.signal(signal.SIGINT, session.interrupt)
     for line in source:
-        outcome, more = session.answer(json.loads(line))
+        try:
+            outcome, more = session.answer(json.loads(line))
+        except BaseException as error:
+            # Code may have changed anything here: the session goes on as far as it can.
+            outcome, more = (1, _failure(error)), {}
         _pando_code.flush()
         if os.getpid() != process:
             # A forked child ends at the end of its code.
             os._exit(outcome[0])
-        pando.note(_pando_code.told(*outcome, **more))
+        try:
+            pando.note(_pando_code.told(*outcome, **more))
+        except Exception as error:
+            # A list of contexts may be too long for a note.
+            pando.note(_pando_code.told(1, _failure(error)))
     _pando_code.flush()
     os._exit(0)
 
