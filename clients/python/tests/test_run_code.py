@@ -133,6 +133,26 @@ class RunCode(Case):
         assert ended.error is not None
         self.assertEqual((ended.error.name, ended.exit_code), ("InterpreterEnded", 137))
 
+    def test_code_cannot_report_results_itself(self) -> None:
+        told = ('{"exit_code": 0, "error": null}', '{"exit_code": 1, "error": null, "problem": "machine-full", "message": "x"}')
+        result = self.s.run(f"import pando\nfor note in {told}: pando.note(note)\nprint(1)")
+        self.assertEqual((result.stdout, result.notes), ("1\n", told))
+
+    def test_errors_of_the_session_do_not_end_it(self) -> None:
+        shell = self.s.create_code_context(language="bash")
+        self.assertEqual(self.s.run_code("exit 3", context=shell).exit_code, 3)
+        self.s.remove_code_context(shell)
+        gone = self.s.run("import os, tempfile; gone = tempfile.mkdtemp(); os.chdir(gone); os.rmdir(gone)")
+        self.assertEqual(gone.error, None)
+        self.s.remove_code_context(self.s.create_code_context())
+        self.s.run("os.chdir('/')")
+        self.assertEqual(self.s.run_code("import sys; sys.modules['matplotlib.pyplot'] = 0; 7").text, "7")
+        self.assertEqual(self.s.run("del sys.modules['matplotlib.pyplot']").error, None)
+        with pando.Sandbox("python", client=self.client) as s, self.assertRaises(pando.SandboxEnded):
+            s.run("import os, threading; threading.Timer(0.1, os._exit, [3]).start()")
+            while True:
+                s.list_code_contexts()
+
     @unittest.skipUnless(os.path.exists("/usr/bin/node"), "there is no Node")
     def test_javascript_keeps_its_state(self) -> None:
         execution = self.s.run_code("const a = 1; let b = {k: [a]}; console.log('hi'); b", "javascript")

@@ -102,7 +102,7 @@ class SandboxCode(SandboxCell):
             cell = await self._open()
             try:
                 async with self._busy():
-                    is_refused = await self._limited(run, cell, self._life.request(fields))
+                    is_refused = await self._limited(run, cell, self._life.request(run, fields))
                 self._life.finish(run, is_refused)
                 # The usage of a cell that has ended is in its outcome.
                 now = None if run.outcome else await cell.info()

@@ -24,7 +24,9 @@ _NAMES: Mapping[str, str] = {
     "frozen": "Frozen",
     "host-failure": "HostFailure",
 }
-_MORE = {"interrupted", "problem", "message", "contexts"}
+_MORE = {"interrupted", "problem", "message", "contexts", "nonce"}
+PROBLEMS = {"bad-request", "no-such-context", "no-such-file", "no-such-program"}
+"""The codes with which the Python in a cell may refuse a request."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class End:
     exit_code: int
     error: Optional[CodeError]
     more: Mapping[str, Any]
-    """`interrupted`: SIGINT reached the code; `problem` and `message`: the request was refused; `contexts`: a list of them."""
+    """`interrupted`: SIGINT reached the code; `problem` and `message`: the request was refused; `contexts`: a list of them;
+    `nonce`: that of the request."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def _end(value: Dict[str, Any]) -> Optional[End]:
     if not {"exit_code", "error"} <= value.keys() <= {"exit_code", "error"} | _MORE:
         return None
     code, error = value["exit_code"], value["error"]
-    if not isinstance(code, int) or not 0 <= code <= 255:
+    if type(code) is not int or not 0 <= code <= 255:
         return None
     more = {name: value[name] for name in _MORE & value.keys()}
     if error is None:

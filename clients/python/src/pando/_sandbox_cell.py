@@ -129,7 +129,8 @@ class SandboxCell:
         """Continues in a clone of a template, in place of the present cell."""
         old, heard = self._cell, self._heard
         self._cell = await self._client.start_order(self._life.continued(template))
-        self._life.number, self._heard = self._cell.id, None
+        self._life.replaced(self._cell.id)
+        self._heard = None
         if old is not None:
             await old.remove()
         if heard is not None:

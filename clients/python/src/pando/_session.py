@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -55,6 +56,8 @@ class Life:
         self.outcome: Optional[Outcome] = None
         self.interrupts = 0
         """SIGINTs that were sent to the cell."""
+        self.client = secrets.token_hex(8)
+        """The name by which the Python in the cell knows this count of them."""
         self.runs = 0
         self.end_by(lifetime)
 
@@ -96,15 +99,20 @@ class Life:
         self.runs += 1
         return Run(self, self.timeout if timeout is None else timeout, limit, listeners)
 
-    def request(self, fields: Mapping[str, Any]) -> bytes:
+    def replaced(self, number: int) -> None:
+        """Goes on with another cell, which has received none of the interrupts."""
+        self.number, self.interrupts, self.client = number, 0, secrets.token_hex(8)
+
+    def request(self, run: Run, fields: Mapping[str, Any]) -> bytes:
         """Encodes a request for the Python in the cell."""
-        return json.dumps({**fields, "interrupts": self.interrupts}).encode() + b"\n"
+        known = {"client": self.client, "interrupts": self.interrupts, "nonce": run.nonce}
+        return json.dumps({**fields, **known}).encode() + b"\n"
 
     def copied(self, number: int) -> Life:
         """The state of a copy of the cell, whose lifetime begins now."""
         life = Life(self.order.template, {})
         life.order, life.timeout, life.output_limit = self.order, self.timeout, self.output_limit
-        life.number, life.interrupts, life.runs = number, self.interrupts, self.runs
+        life.number, life.interrupts, life.client, life.runs = number, self.interrupts, self.client, self.runs
         life.idle_timeout = self.idle_timeout
         life.end_by(self.order.options.get("timeout"))
         return life
@@ -125,6 +133,8 @@ class Run:
 
     def __init__(self, life: Life, timeout: Optional[float], output_limit: int, listeners: Listeners) -> None:
         self.timeout = timeout
+        # Other notes in the form of a result are the code's own.
+        self.nonce = secrets.token_hex(8)
         self.outcome: Optional[Outcome] = None
         self.error: Optional[CodeError] = None
         self.is_done = False
@@ -190,8 +200,9 @@ class Run:
 
     def result(self, now: Optional[CellInfo]) -> Result:
         """Its result; `now` is the cell's state, if the cell is still running."""
-        if "problem" in self.more:
-            raise refusal(str(self.more["problem"]), str(self.more.get("message", "the request was refused")))
+        problem = self.more.get("problem")
+        if isinstance(problem, str) and problem in _notes.PROBLEMS:
+            raise refusal(problem, str(self.more.get("message", "the request was refused")))
         for text in self._texts.values():
             text.end()
         if self.error is not None and self._listeners.on_error:
@@ -227,7 +238,7 @@ class Run:
                 self._listeners.on_result(data)
             return
         with self._lock:
-            if told is None or self.is_done:
+            if told is None or told.more.get("nonce") != self.nonce or self.is_done:
                 self._notes.append(note)
             elif self._stop is None:
                 self._finish(told)

@@ -3,8 +3,9 @@
 
 Without an argument it reads requests from standard input, a line of JSON each, and reports the result of each in a note.
 A request is code as a string, or an object: `code`, `show` (display the value of the last expression), `context` (`id`,
-`language` and `cwd`), `interrupts` (the number of SIGINTs that were sent before), `contexts` (list them), or `remove` (the
-ID of a context). Contexts of Python are namespaces; those of other languages are processes.
+`language` and `cwd`), `client` (an ID) and `interrupts` (the number of SIGINTs that this client sent before), `contexts` (list
+them), `remove` (the ID of a context), or `nonce` (repeated in the note: others are not the result). Contexts of Python are
+namespaces; those of other languages are processes.
 
 SIGINT interrupts the code that runs, and nothing else.
 """
@@ -87,7 +88,9 @@ class Session:
         self._contexts = {}
         self._loop = None
         self._is_guarded = False
-        self._interrupts = 0
+        self._client = None
+        # SIGINTs: all, those before the end of the last request, those that no client has sent, those before this request.
+        self._interrupts = self._before = self._others = self._expected = 0
         self._foreign = None
         self.is_interrupted = False
 
@@ -96,7 +99,7 @@ class Session:
         self.is_interrupted = False
         if isinstance(request, str):
             request = {"code": request}
-        self._catch_up(request.get("interrupts", 0))
+        self._catch_up(request.get("client"), request.get("interrupts", 0))
         try:
             if request.get("contexts"):
                 return (0, None), {"contexts": self._list()}
@@ -107,6 +110,10 @@ class Session:
         except Refused as error:
             word, message = error.args
             return (1, None), {"problem": word, "message": message}
+        finally:
+            # The code may have replaced it.
+            signal.signal(signal.SIGINT, self.interrupt)
+            self._before = self._interrupts
         return outcome, {"interrupted": True} if self.is_interrupted else {}
 
     def _run(self, request):
@@ -117,6 +124,9 @@ class Session:
             return context.run(self, request["code"], request.get("show"))
         self._foreign = context
         try:
+            if self._interrupts > self._expected:
+                self.is_interrupted = True
+                return 130, {"name": "KeyboardInterrupt", "value": "interrupted", "traceback": ""}
             return context.run(request["code"], request.get("show"))
         finally:
             self._foreign = None
@@ -150,6 +160,10 @@ class Session:
         try:
             self._is_guarded = True
             try:
+                if self._interrupts > self._expected:
+                    # It came before the code began.
+                    self.is_interrupted = True
+                    raise KeyboardInterrupt
                 return call()
             finally:
                 self._is_guarded = False
@@ -195,15 +209,22 @@ class Session:
             self.is_interrupted = True
             raise KeyboardInterrupt
 
-    def _catch_up(self, sent):
-        """Waits for SIGINTs that were meant for earlier code."""
+    def _catch_up(self, client, sent):
+        """Waits for SIGINTs that were meant for earlier code. Later ones are meant for the code of this request."""
         import time
 
+        if client != self._client and self._client is not None:
+            # A resumed session: the earlier client's have arrived.
+            self._others = self._interrupts - sent
+        self._client = client
+        # The code may have sent some itself.
+        self._others = max(self._others, self._before - sent)
         end = time.monotonic() + _LATE_MAX
-        while self._interrupts < sent and time.monotonic() < end:
+        while self._interrupts < sent + self._others and time.monotonic() < end:
             time.sleep(0.01)
         # Two may have become one.
-        self._interrupts = sent
+        self._others = min(self._others, self._interrupts - sent)
+        self._expected = sent + self._others
 
 
 def _failure(error):
@@ -227,8 +248,12 @@ def _serve():
     session = Session()
     signal.signal(signal.SIGINT, session.interrupt)
     for line in source:
+        mark = {}
         try:
-            outcome, more = session.answer(json.loads(line))
+            request = json.loads(line)
+            if isinstance(request, dict) and "nonce" in request:
+                mark = {"nonce": request.pop("nonce")}
+            outcome, more = session.answer(request)
         except BaseException as error:
             # Code may have changed anything here: the session goes on as far as it can.
             outcome, more = (1, _failure(error)), {}
@@ -237,10 +262,10 @@ def _serve():
             # A forked child ends at the end of its code.
             os._exit(outcome[0])
         try:
-            pando.note(_pando_code.told(*outcome, **more))
+            pando.note(_pando_code.told(*outcome, **more, **mark))
         except Exception as error:
             # A list of contexts may be too long for a note.
-            pando.note(_pando_code.told(1, _failure(error)))
+            pando.note(_pando_code.told(1, _failure(error), **mark))
     _pando_code.flush()
     os._exit(0)
 
