@@ -268,6 +268,14 @@ class Sandbox(Case):
             with self.assertRaisesRegex(pando.SandboxEnded, "interrupted"):
                 s.run("print(1)")
 
+    def test_its_files_are_used_while_code_runs(self) -> None:
+        def write(_: str) -> None:
+            s.write_file("/tmp/go", "")
+
+        with self.sandbox(timeout=60) as s:
+            code = "import os, time\nprint(1)\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)"
+            self.says(s.run(code, on_stdout=write), "1\n")
+
     def test_threads_take_turns(self) -> None:
         with self.sandbox() as s:
             s.run("held = []")

@@ -122,6 +122,10 @@ class SandboxCell:
             pass
 
     async def _started(self) -> AsyncCell:
+        # A run holds the lock; everything else may be done meanwhile, also by its listeners.
+        self._life.check()
+        if self._cell is not None:
+            return self._cell
         async with self._lock.held():
             return await self._open()
 
