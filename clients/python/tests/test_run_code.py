@@ -163,6 +163,9 @@ class RunCode(Case):
             failed = self.s.run_code(code, "javascript")
             assert failed.error is not None
             self.assertEqual(failed.error.name, name)
+        thrower = "({ [Symbol.for('nodejs.util.inspect.custom')] () { throw new Error('no') } })"
+        for code in (thrower, f"throw {thrower}", "throw { get stack () { throw 1 } }", "throw new Proxy({}, { get () { throw 1 } })"):
+            self.assertIsNotNone(self.s.run_code(code, "javascript", timeout=20).error, code)
         for code in ("while (true);", "await new Promise(done => setTimeout(done, 1e6))"):
             late = self.s.run_code(code, "javascript", timeout=0.3)
             self.assertEqual((late.reason, late.error and late.error.name), ("timed-out", "KeyboardInterrupt"))

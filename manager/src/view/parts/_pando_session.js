@@ -9,6 +9,8 @@ const readline = require('readline')
 const repl = require('repl')
 const util = require('util')
 const { PassThrough } = require('stream')
+// The code may replace it.
+const stringify = JSON.stringify
 
 const nowhere = new PassThrough()
 nowhere.resume()
@@ -37,8 +39,12 @@ function interrupt () {
 }
 
 function fail (error) {
-  if (end) end(error)
-  else console.error(error)
+  if (end) return end(error)
+  try {
+    console.error(error)
+  } catch {
+    // It cannot be inspected, or the code has changed the console.
+  }
 }
 
 function describe (error) {
@@ -60,7 +66,7 @@ function formats (value) {
   const data = { 'text/plain': util.inspect(value) }
   if (value !== null && typeof value === 'object' && [Object.prototype, Array.prototype].includes(Object.getPrototypeOf(value))) {
     try {
-      data['application/json'] = JSON.parse(JSON.stringify(value))
+      data['application/json'] = JSON.parse(stringify(value))
     } catch {
       // It has a circle, or a value that JSON has not.
     }
@@ -68,17 +74,32 @@ function formats (value) {
   return data
 }
 
+// The result of code. Its values may throw while they are inspected.
+function outcome (error, value) {
+  try {
+    return error !== undefined && error !== null ? { error: describe(error) } : { error: null, data: formats(value) }
+  } catch (thrown) {
+    try {
+      return { error: describe(thrown) }
+    } catch {
+      return { error: { name: 'Error', value: 'the value cannot be inspected', traceback: '' } }
+    }
+  }
+}
+
 function run (code) {
   return new Promise(resolve => {
     end = (error, value) => {
       end = null
-      resolve(error !== undefined && error !== null ? { error: describe(error) } : { error: null, data: formats(value) })
+      resolve(outcome(error, value))
     }
     const mine = end
     // The evaluator has a handler of its own while it calculates, which works only if there is no other.
     process.removeListener('SIGINT', interrupt)
     try {
       evaluator.eval(code + '\n', evaluator.context, '<code>', (error, value) => { if (end === mine) mine(error, value) })
+    } catch (error) {
+      if (end === mine) mine(error)
     } finally {
       process.on('SIGINT', interrupt)
     }
@@ -91,8 +112,12 @@ async function main () {
   process.argv.splice(1)
   for await (const line of lines) {
     const result = await run(JSON.parse(line))
-    if (result.error) console.error(result.error.traceback.trimEnd() || result.error.value)
-    fs.writeSync(results, JSON.stringify(result) + '\n')
+    try {
+      if (result.error) console.error(result.error.traceback.trimEnd() || result.error.value)
+    } catch {
+      // The code has changed the console.
+    }
+    fs.writeSync(results, stringify(result) + '\n')
   }
   process.exit(0)
 }
