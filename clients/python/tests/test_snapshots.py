@@ -3,6 +3,7 @@
 
 import unittest
 from typing import Any
+from unittest import mock
 
 from support import Case, Server, server  # first: it finds the package
 
@@ -62,6 +63,25 @@ class Snapshots(Case):
             pando.Sandbox.resume(identifier, client=self.client)
         with self.assertRaises(pando.SandboxEnded):
             s.pause()
+
+    def test_a_pause_that_fails_keeps_the_older_state(self) -> None:
+        async def lose(*_: object, **__: object) -> None:
+            raise pando.ConnectionLost("lost")
+
+        with self.sandbox() as s:
+            self.assertEqual(s.pause("paused-here"), "paused-here")
+        with self.assertRaises(pando.TemplateExists), self.sandbox() as s:
+            s.pause("paused-here")
+        with self.assertRaises(pando.ConnectionLost), pando.Sandbox.resume("paused-here", client=self.client) as s:
+            with mock.patch.object(pando.AsyncCell, "freeze", lose):
+                s.pause()
+        with pando.Sandbox.resume("paused-here", client=self.client) as s:
+            self.assertEqual(s.pause("paused-there"), "paused-there")
+        with self.assertRaises(pando.NoSuchTemplate):
+            pando.Sandbox.resume("paused-here", client=self.client)
+        self.client.remove_template("paused-there")
+        with self.assertRaisesRegex(pando.BadRequest, "no ID of a paused sandbox"):
+            pando.Sandbox.resume("python", client=self.client)
 
     def test_one_that_has_ended_is_not_paused(self) -> None:
         with self.sandbox() as s:

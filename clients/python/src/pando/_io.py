@@ -96,7 +96,15 @@ class Tasks:
             timer.cancel()
 
     async def finish(self, act: Act) -> None:
-        await asyncio.shield(act())
+        task = asyncio.ensure_future(act())
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            if not task.cancelled():
+                # Marks it as seen.
+                task.exception()
+            raise
 
 
 class Threads:

@@ -13,7 +13,7 @@ from ._async import AsyncClient
 from ._cell import AsyncCell
 from ._code import SandboxCode
 from ._commands import AsyncCommands
-from ._errors import NoSuchCell, WrongState
+from ._errors import NoSuchCell, ServerError, WrongState, refusal
 from ._files import AsyncFiles
 from ._pty import AsyncPty
 from ._text import OnText
@@ -21,6 +21,9 @@ from ._types import ExecOptions, ExecResult, SandboxOptions, Template
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+_PAUSED = "paused-"
 
 
 class AsyncSandbox(SandboxCode):
@@ -102,18 +105,29 @@ class AsyncSandbox(SandboxCode):
         """Writes a file in the cell, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written."""
         await (await self._started()).write_file(path, data)
 
-    async def pause(self) -> str:
+    async def pause(self, id: Optional[str] = None) -> str:
         """Stores the sandbox on disk and ends its cell. Returns an ID for `resume`, which any process may call.
 
         A paused sandbox outlives the service. Its variables, files and processes stay; connections to the outside do not.
+        `id` is a new ID, which begins with "paused-": give it to find the sandbox even if this call is interrupted. By default
+        it is a random one, or that from which the sandbox was resumed.
         """
+        if id is not None:
+            check_paused(id)
         async with self._lock.held():
             cell = await self._open()
-            name = self._stored or f"paused-{uuid.uuid4().hex[:16]}"
-            async with self._checked(cell):
-                await self._freeze(cell, name, replace=self._stored is not None)
-            # It is not removed with this object.
+            older = self._stored
+            name = id or older or f"{_PAUSED}{uuid.uuid4().hex[:16]}"
+            # It is not removed with this object, unless the server has certainly not stored the new state.
             self._stored = None
+            try:
+                async with self._checked(cell):
+                    await self._client.io.finish(lambda: self._freeze(cell, name, replace=name == older))
+            except ServerError:
+                self._stored = older
+                raise
+            # The older state is removed with this object, if the new one did not replace it.
+            self._stored = None if name == older else older
         await self._end(f"it was paused: continue it with resume({name!r})")
         return name
 
@@ -126,6 +140,7 @@ class AsyncSandbox(SandboxCode):
         When the resumed sandbox is closed, it is also removed from the disk; pause it again to keep it. Raises
         NoSuchTemplate if there is no such paused sandbox.
         """
+        check_paused(id)
         sandbox = cls(id, client=client, **options)
         await sandbox.start()
         sandbox._stored = id
@@ -180,3 +195,9 @@ class AsyncSandbox(SandboxCode):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             return await cell.freeze(name, replace=replace)
+
+
+def check_paused(id: str) -> None:
+    """Checks that an ID is one of a paused sandbox: closing a resumed sandbox removes the template of this name."""
+    if not id.startswith(_PAUSED):
+        raise refusal("bad-request", f"{id!r} is no ID of a paused sandbox: it does not begin with {_PAUSED!r}")

@@ -40,7 +40,7 @@ from ._files import AsyncFiles
 from ._handle import AsyncCommandHandle
 from ._io import Threads, done
 from ._pty import AsyncPty, AsyncPtyHandle
-from ._sandbox import AsyncSandbox
+from ._sandbox import AsyncSandbox, check_paused
 from ._text import OnText
 from ._types import ExecResult, Options, Piece, Result, SandboxOptions
 
@@ -294,6 +294,7 @@ class Sandbox(_Waiting[AsyncSandbox]):
     @classmethod
     def resume(cls, id: str, *, client: Optional[Client] = None, **options: Unpack[SandboxOptions]) -> Sandbox:
         """Continues a paused sandbox: see `AsyncSandbox.resume`."""
+        check_paused(id)
         sandbox = cls(id, client=client, **options).start()
         sandbox._steps._stored = id
         return sandbox
