@@ -180,8 +180,9 @@ class Servers(unittest.TestCase):
         self.assertEqual(answer, "hello")
         # Its packages change.
         (packages / "other.py").write_text("text = 'hello again'\n")
-        again = self.python(code.replace("greeting", "other"), variables)
-        self.assertIn("hello again", again.stdout, again.stderr)
+        files = "\nwith pando.Sandbox() as s: print(s.files.exists('/tmp'))"
+        again = self.python(code.replace("greeting", "other") + files, variables)
+        self.assertRegex(again.stdout, r"^hello again\s(.*\s)*True\n$", again.stderr)
         # The server that all tests share was not started with it.
         variables = {**server().environment, "VIRTUAL_ENV": str(place)}
         code = "import pando, sys; print(pando.Client(sys.argv[1], start=False).run('print(1)').stdout)"

@@ -13,7 +13,7 @@ from ._async import AsyncClient
 from ._cell import AsyncCell
 from ._code import SandboxCode
 from ._commands import AsyncCommands
-from ._errors import NoSuchCell, ServerError, WrongState, refusal
+from ._errors import NoSuchCell, NoSuchTemplate, ServerError, WrongState, refusal
 from ._files import AsyncFiles
 from ._pty import AsyncPty
 from ._text import OnText
@@ -170,8 +170,14 @@ class AsyncSandbox(SandboxCode):
     async def _python(self) -> str:
         """The Python in the cell: the one that runs its code, or the first in its PATH."""
         if self._interpreter is None:
-            program = (await self._client.template(self._life.order.template)).arguments[0]
-            self._interpreter = "/proc/1/exe" if "python" in program.rpartition("/")[2] else "python3"
+            # With a virtual environment, "python" stands for another template.
+            template = (await (await self._started()).info()).template
+            try:
+                words = (await self._client.template(template or self._life.order.template)).arguments
+            except NoSuchTemplate:
+                # It was removed meanwhile.
+                words = ()
+            self._interpreter = "/proc/1/exe" if words and "python" in words[0].rpartition("/")[2] else "python3"
         return self._interpreter
 
     async def _forked(self, count: int) -> List[AsyncCell]:
