@@ -9,6 +9,7 @@ import threading
 import unittest
 import urllib.request
 from typing import Any, List, Tuple
+from unittest import mock
 
 from support import Case, server  # first: it finds the package
 
@@ -179,6 +180,20 @@ class Sandbox(Case):
                 s.run("print(1)")
             assert caught.exception.outcome is not None
             self.assertEqual(caught.exception.outcome.reason, "killed")
+
+    def test_a_kill_that_is_refused_is_repeated(self) -> None:
+        refused = ["kill"]
+
+        async def kill(cell: pando.AsyncCell, signal: pando.Signal = "kill") -> None:
+            if signal in refused:
+                refused.remove(signal)
+                raise pando.MachineFull("later")
+            await original(cell, signal)
+
+        original = pando.AsyncCell.kill
+        with self.sandbox(output_limit=1000) as s, mock.patch.object(pando.AsyncCell, "kill", kill):
+            self.contained(s.run("while True: print('x' * 99)", timeout=60), "output-limit", "OutputLimit")
+        self.assertEqual(refused, [])
 
     def test_one_whose_block_fails_is_ended(self) -> None:
         with self.assertRaises(ZeroDivisionError), self.sandbox() as s:

@@ -16,6 +16,10 @@ from ._text import OnText
 from ._types import CodeError, Result
 
 
+# Seconds between attempts to kill a cell.
+_PAUSE = 0.5
+
+
 class SandboxCode(SandboxCell):
     """A sandbox as far as its code is concerned."""
 
@@ -122,7 +126,7 @@ class SandboxCode(SandboxCell):
 
         async def end() -> None:
             if run.give_up():
-                await _attempt(cell.kill)
+                await self._kill(run, cell)
 
         after = self._client.io.after
         with after(run.timeout, interrupt), after(run.timeout + _session.GRACE, end):
@@ -138,10 +142,21 @@ class SandboxCode(SandboxCell):
             is_refused = True
         async for said in heard:
             if run.take(said):
-                await cell.kill()
+                await self._kill(run, cell)
             if run.is_done:
                 break
         return is_refused
+
+    async def _kill(self, run: _session.Run, cell: AsyncCell) -> None:
+        """Kills a cell. Repeats it while the server refuses, as long as the run waits for the cell's end."""
+        while run.outcome is None and self._life.over is None:
+            try:
+                return await cell.kill()
+            except (WrongState, NoSuchCell, RuntimeError):
+                # It has ended, or the client is closed.
+                return
+            except Error:
+                await self._client.io.sleep(_PAUSE)
 
 
 async def _attempt(act: Callable[[], Any]) -> None:

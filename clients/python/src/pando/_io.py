@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, AsyncContextManager, AsyncIterator, Callable, ContextManager, Coroutine, Iterator, Iterable, Protocol, TypeVar, Union, cast
@@ -67,6 +68,8 @@ class Io(Protocol):
     def after(self, seconds: float, act: Act) -> ContextManager[None]:
         """Runs `act` after this time, unless the block ends before."""
 
+    async def sleep(self, seconds: float) -> None: ...
+
     async def finish(self, act: Act) -> None:
         """Runs `act` to its end, even if the task is being cancelled."""
 
@@ -94,6 +97,9 @@ class Tasks:
             yield
         finally:
             timer.cancel()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     async def finish(self, act: Act) -> None:
         task = asyncio.ensure_future(act())
@@ -128,6 +134,9 @@ class Threads:
             yield
         finally:
             timer.cancel()
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     async def finish(self, act: Act) -> None:
         await act()
