@@ -172,6 +172,19 @@ class Files(Case):
         with pando.Sandbox("python", client=self.client) as s, self.assertRaises(pando.BadRequest):
             s.set_timeout(-1)
 
+    def test_idle_copies_and_successors_end(self) -> None:
+        with pando.Sandbox("python", client=self.client, idle_timeout=1, name="one", publish=["0:8000"]) as s:
+            name = s.snapshot()
+            self.addCleanup(self.client.remove_template, name)
+            (copy,) = s.fork()
+            s.restore(name)
+            copy.restore(name)
+            s.set_timeout(60)
+            for each in (s, copy):
+                self.assertIsNotNone(each.cell and each.cell.wait(60))
+                with self.assertRaisesRegex(pando.SandboxEnded, "time limit"):
+                    each.run("1")
+
     def test_an_idle_sandbox_ends(self) -> None:
         with pando.Sandbox("python", client=self.client, idle_timeout=1) as s:
             self.says(s.run("import time; time.sleep(1.1); print(1)"), "1\n")

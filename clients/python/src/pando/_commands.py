@@ -91,7 +91,9 @@ class AsyncCommands:
         if background:
             if not isinstance(stdin, bool):
                 raise TypeError("stdin of a command in the background is True or False: its handle sends the input")
-            return await (await self._sandbox._started()).start_program(words, stdin=stdin, **options)
+            cell = await self._sandbox._started()
+            async with self._sandbox._busy():
+                return await cell.start_program(words, stdin=stdin, **options)
         if timeout is None:
             # The default is that of the sandbox.
             del options["timeout"]

@@ -66,24 +66,25 @@ class AsyncFiles:
 
     async def read_bytes(self, path: str) -> bytes:
         """Returns the bytes of a file."""
-        return await (await self._cell()).read_file(path)
+        return await self._sandbox.read_file(path)
 
     async def read_stream(self, path: str) -> AsyncIterator[bytes]:
         """Returns the bytes of a file piece by piece, for files that are too large for the memory."""
-        return await (await self._cell()).read_stream(path)
+        cell = await self._cell()
+        async with self._sandbox._busy():
+            return await cell.read_stream(path)
 
     async def write(self, path: str, data: Union[str, bytes, Iterable[bytes]]) -> EntryInfo:
         """Writes a file, or replaces one. Missing directories are made. An iterable, such as an open file, is sent piece by piece."""
-        cell = await self._cell()
         content = data if not isinstance(data, str) else data.encode()
         parent = path.rpartition("/")[0]
         try:
-            await cell.write_file(path, content)
+            await self._sandbox.write_file(path, content)
         except NoSuchFile:
             # An iterable cannot be sent twice.
             if not isinstance(content, bytes) or not await self.make_dir(parent):
                 raise
-            await cell.write_file(path, content)
+            await self._sandbox.write_file(path, content)
         return await self.get_info(path)
 
     async def write_files(self, files: Iterable[WriteEntry]) -> List[EntryInfo]:
@@ -121,8 +122,9 @@ class AsyncFiles:
         directory = Path(local)
         if not directory.is_dir():
             raise NotADirectoryError(f"{directory} is no directory: for a file, use `write`")
-        cell = await self._cell()
-        _result(await cell.exec(await self._command("unpack", path), stdin=_archive.pack(directory)))
+        cell, command = await self._cell(), await self._command("unpack", path)
+        async with self._sandbox._busy():
+            _result(await cell.exec(command, stdin=_archive.pack(directory)))
 
     async def download(self, path: str, local: Union[str, Path], *, max_bytes: int = 4 << 30) -> None:
         """Copies a directory of the sandbox, with all that it contains, to a directory of the host, which is made if it is missing.
@@ -132,7 +134,8 @@ class AsyncFiles:
         cell = await self._cell()
         command = await self._command("pack", path)
         with _archive.Unpacker(Path(local), max_bytes) as unpacker:
-            _result(await cell.exec(command, on_stdout_bytes=unpacker.add))
+            async with self._sandbox._busy():
+                _result(await cell.exec(command, on_stdout_bytes=unpacker.add))
 
     async def _cell(self) -> AsyncCell:
         return await self._sandbox._started()
@@ -141,7 +144,9 @@ class AsyncFiles:
         return [await self._sandbox._python(), "-I", "-S", "-c", _INSIDE, name, _absolute(arguments[0]), *arguments[1:]]
 
     async def _ask(self, name: str, *arguments: str) -> Any:
-        result = await (await self._cell()).exec(await self._command(name, *arguments))
+        cell, command = await self._cell(), await self._command(name, *arguments)
+        async with self._sandbox._busy():
+            result = await cell.exec(command)
         return json.loads(_result(result).stdout)
 
 

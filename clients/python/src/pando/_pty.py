@@ -56,7 +56,8 @@ class AsyncPty:
         words = [await self._sandbox._python(), "-I", "-S", "-c", _INSIDE, str(size.rows), str(size.cols), *arguments]
         cell = await self._sandbox._started()
         variables = {"TERM": "xterm-256color", **(envs or {})}
-        handle = await cell.start_program(words, stdin=True, environment=variables, user=user, directory=cwd, timeout=timeout)
+        async with self._sandbox._busy():
+            handle = await cell.start_program(words, stdin=True, environment=variables, user=user, directory=cwd, timeout=timeout)
         return AsyncPtyHandle(handle)
 
 

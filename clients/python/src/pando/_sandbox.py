@@ -87,8 +87,10 @@ class AsyncSandbox(SandboxCode):
         """
         async with self._lock.held():
             await self._open()
-            copies = await self._forked(count)
-        return [self._copy(copy.id) for copy in copies]
+            copies = [self._copy(copy.id) for copy in await self._forked(count)]
+        for copy in copies:
+            await copy._rearm()
+        return copies
 
     def _copy(self, number: int) -> AsyncSandbox:
         # A client that belongs to this sandbox is closed with it.
@@ -99,11 +101,15 @@ class AsyncSandbox(SandboxCode):
 
     async def read_file(self, path: str) -> bytes:
         """Returns the content of a file in the cell; the path is absolute. Raises NoSuchFile if it cannot be read."""
-        return await (await self._started()).read_file(path)
+        cell = await self._started()
+        async with self._busy():
+            return await cell.read_file(path)
 
     async def write_file(self, path: str, data: Union[str, bytes, Iterable[bytes]]) -> None:
         """Writes a file in the cell, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written."""
-        await (await self._started()).write_file(path, data)
+        cell = await self._started()
+        async with self._busy():
+            await cell.write_file(path, data)
 
     async def pause(self, id: Optional[str] = None) -> str:
         """Stores the sandbox on disk and ends its cell. Returns an ID for `resume`, which any process may call.
@@ -162,7 +168,10 @@ class AsyncSandbox(SandboxCode):
         return stored
 
     async def restore(self, name: str) -> None:
-        """Goes back to a snapshot: the sandbox has the variables, files and processes of then, and new random numbers."""
+        """Goes back to a snapshot: the sandbox has the variables, files and processes of then, and new random numbers.
+
+        If the sandbox has a name or fixed ports, its cell ends before the new one starts: if that fails, the sandbox has ended.
+        """
         async with self._lock.held():
             await self._open()
             await self._replace_cell(name)

@@ -65,6 +65,7 @@ class SandboxCell:
         """Ends the cell after so many seconds from now on, in place of the option `lifetime`."""
         await (await self._started()).set_timeout(seconds)
         self._life.end_by(seconds)
+        await self._rearm()
 
     async def close(self) -> None:
         """Ends the cell."""
@@ -91,7 +92,7 @@ class SandboxCell:
         if self._cell is None:
             self._cell = await self._client.start_order(self._life.order)
             self._life.number = self._cell.id
-            await self._limit(self._life.idle())
+            await self._rearm()
         return self._cell
 
     @asynccontextmanager
@@ -100,21 +101,29 @@ class SandboxCell:
         if self._life.idle_timeout is None:
             yield
             return
-        await self._count(1)
+        # Both to their ends: otherwise, a cancelled task would leave the count wrong.
+        finish = self._client.io.finish
         try:
+            await finish(lambda: self._count(1))
             yield
         finally:
-            await self._count(-1)
+            await finish(lambda: self._count(-1))
 
     async def _count(self, more: int) -> None:
         async with self._counting.held():
             was, self._uses = self._uses, self._uses + more
             if 0 in (was, self._uses):
-                await self._limit(self._life.remaining() if self._uses else self._life.idle())
+                await self._limit()
 
-    async def _limit(self, seconds: Optional[float]) -> None:
+    async def _rearm(self) -> None:
+        """Sets the time limit of a new cell, or a new one."""
+        async with self._counting.held():
+            await self._limit()
+
+    async def _limit(self) -> None:
         if self._life.idle_timeout is None or self._cell is None or self._life.over is not None:
             return
+        seconds = self._life.remaining() if self._uses else self._life.idle()
         try:
             await self._cell.set_timeout(_LONG if seconds is None else seconds)
         except (WrongState, NoSuchCell):
@@ -132,13 +141,22 @@ class SandboxCell:
     async def _replace_cell(self, template: str) -> None:
         """Continues in a clone of a template, in place of the present cell."""
         old, heard = self._cell, self._heard
-        self._cell = await self._client.start_order(self._life.continued(template))
+        if old is not None and self._life.is_exclusive:
+            await self._client.template(template)
+            await old.remove()
+        try:
+            self._cell = await self._client.start_order(self._life.continued(template))
+        except BaseException:
+            if self._life.is_exclusive:
+                await self._end("it could not be restored")
+            raise
         self._life.replaced(self._cell.id)
         self._heard = None
         if old is not None:
             await old.remove()
         if heard is not None:
             await heard.aclose()
+        await self._rearm()
 
     async def _end(self, why: str) -> None:
         self._life.end(why)

@@ -78,6 +78,12 @@ class Life:
         options: Dict[str, Any] = {**self.order.options, "timeout": self.remaining()}
         return replace(self.order, template=template, options=cast(Options, options))
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Another cell cannot run with the same options: it has a name, or ports that it may have chosen itself."""
+        options = self.order.options
+        return options.get("name") is not None or any(not isinstance(port, int) for port in options.get("publish") or ())
+
     def describe(self, kind: str) -> str:
         state = self.over or ("not started" if self.number is None else f"cell {self.number}")
         return f"<{kind} {self.order.template!r}: {state}>"
@@ -111,7 +117,8 @@ class Life:
     def copied(self, number: int) -> Life:
         """The state of a copy of the cell, whose lifetime begins now."""
         life = Life(self.order.template, {})
-        life.order, life.timeout, life.output_limit = self.order, self.timeout, self.output_limit
+        options: Dict[str, Any] = {name: value for name, value in self.order.options.items() if name not in ("name", "publish")}
+        life.order, life.timeout, life.output_limit = replace(self.order, options=cast(Options, options)), self.timeout, self.output_limit
         life.number, life.interrupts, life.client, life.runs = number, self.interrupts, self.client, self.runs
         life.idle_timeout = self.idle_timeout
         life.end_by(self.order.options.get("timeout"))

@@ -239,7 +239,8 @@ class SandboxOptions(Options, total=False):
     lifetime: Optional[float]
     """Seconds after which its cell is ended; by default an hour."""
     idle_timeout: Optional[float]
-    """Seconds without a run or a program of `exec` after which its cell is ended; by default there is no such limit."""
+    """Seconds without use after which its cell is ended; by default there is no such limit. Code, programs of `exec`, commands
+    and operations on files are use while they last; a command in the background and a terminal only when they are started."""
 
 
 class TemplateOptions(TypedDict, total=False):
