@@ -77,9 +77,10 @@ class Files(Case):
             (source / "link").symlink_to("run")
             self.s.files.upload(source, "/tmp/tree/in")
             self.assertEqual(self.s.exec(["/tmp/tree/in/link"]).exit_code, 0)
+            self.s.exec(["ln", "/tmp/tree/in/run", "/tmp/tree/in/name"])
             self.s.files.download("/tmp/tree", target)
             found = sorted(str(path.relative_to(target)) for path in target.rglob("*"))
-            self.assertEqual(found, ["in", "in/a", "in/a/big", "in/a/empty", "in/run", "in/same"])
+            self.assertEqual(found, ["in", "in/a", "in/a/big", "in/a/empty", "in/name", "in/run", "in/same"])
             self.assertEqual(((target / "in/same").read_bytes(), (target / "in/run").stat().st_mode & 0o777), (BIG, 0o755))
             with self.assertRaisesRegex(pando.Error, "max_bytes"):
                 self.s.files.download("/tmp/tree", target, max_bytes=1000)
@@ -90,7 +91,7 @@ class Files(Case):
             with tarfile.open(fileobj=written, mode="w") as archive:
                 for member in members:
                     archive.addfile(member)
-            with _archive.Unpacker(Path(place, "in"), 1 << 20) as unpacker:
+            with _archive.Unpacker(Path(place, "in"), 1 << 24) as unpacker:
                 unpacker.add(written.getvalue())
 
         def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -107,6 +108,11 @@ class Files(Case):
             Path(place, "in/up").symlink_to("..")
             with self.assertRaises(OSError):
                 unpack(place, member("up/out"))
+            for headers in ({"path": "a\0b"}, {"comment": "x" * (2 << 20)}):
+                wrong = member("x")
+                wrong.pax_headers = headers
+                with self.assertRaisesRegex(pando.Error, "sent no directory"):
+                    unpack(place, wrong)
             with self.assertRaises(pando.Error), _archive.Unpacker(Path(place), 1 << 20) as unpacker:
                 unpacker.add(b"no archive" * 100)
 

@@ -4,17 +4,35 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import shutil
 import tarfile
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Callable, Iterator, List, Optional, Type
+from typing import IO, Callable, Iterator, List, Optional, Type, cast
 
 from ._errors import Error
 
 _PIECE = 256 << 10
+# The limit of files and directories in an archive from a cell.
+_MEMBERS_MAX = 1 << 20
+# The limit of bytes that are read at once: the content of files is read in smaller pieces, headers are read whole.
+_HEADER_MAX = 1 << 20
+
+
+class _Headers:
+    """An archive that is read, whose headers have a limited size."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if size > _HEADER_MAX:
+            raise tarfile.ReadError(f"a header has {size} bytes")
+        return self._file.read(size)
 
 
 def pack(directory: Path) -> Iterator[bytes]:
@@ -87,15 +105,22 @@ class Unpacker:
                 self._file.seek(0)
                 try:
                     self._unpack()
-                except tarfile.TarError as wrong:
+                except (tarfile.TarError, ValueError, RecursionError) as wrong:
                     raise Error(f"the sandbox sent no directory: {wrong}") from wrong
 
     def _unpack(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
         root = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with tarfile.open(fileobj=self._file, mode="r:") as archive:
-                for member in archive:
+            with tarfile.open(fileobj=cast(IO[bytes], _Headers(self._file)), mode="r:") as archive:
+                for count in itertools.count():
+                    member = archive.next()
+                    if member is None:
+                        break
+                    if count >= _MEMBERS_MAX:
+                        raise Error(f"the directory has more than {_MEMBERS_MAX} files: download parts of it")
+                    # The archive would keep all of them.
+                    archive.members.clear()  # type: ignore[attr-defined]
                     parts = [part for part in member.name.split("/") if part not in ("", ".")]
                     if ".." in parts:
                         raise Error(f"the sandbox sent a file outside of the directory: {member.name!r}")

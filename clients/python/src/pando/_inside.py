@@ -95,7 +95,13 @@ def pack(path: str) -> None:
     if not os.path.isdir(path):
         raise NotADirectoryError(20, "is no directory", path)
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-        archive.add(path, ".")
+
+        def apart(member: Any) -> Any:
+            # Another name of the same file is another file.
+            archive.inodes.clear()  # type: ignore[attr-defined]
+            return member
+
+        archive.add(path, ".", filter=apart)
     sys.stdout.flush()
     os._exit(0)
 
@@ -106,6 +112,8 @@ def unpack(path: str) -> None:
 
     os.makedirs(path, exist_ok=True)
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+        # It comes from the host, and is unpacked as it is: since Python 3.14, the default is stricter.
+        archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # type: ignore[attr-defined]
         for member in archive:
             archive.extract(member, path, numeric_owner=True, set_attrs=not member.issym())
     # The sender waits until all is read.
