@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Terminals in sandboxes."""
 
+import time
 import unittest
 from typing import ClassVar, Iterator, List
 
@@ -58,6 +59,17 @@ class Terminals(Case):
         # Its terminal has gone, and so it ends.
         gone = self.s.commands.run("while grep -qs '100[3]' /proc/[0-9]*/cmdline; do :; done", timeout=20)
         self.assertEqual(gone.exit_code, 0)
+
+    def test_a_large_paste_is_echoed(self) -> None:
+        with self.s.pty.create(arguments=["sh", "-c", "stty raw; echo ready; sleep 0.5; exec head -c 100000"]) as terminal:
+            until(iter(terminal), "ready")
+            terminal.send_stdin("x" * 100_000)
+            self.assertGreaterEqual(terminal.wait().stdout.count("x"), 100_000)
+
+    def test_it_ends_with_its_program(self) -> None:
+        with self.s.pty.create(arguments=["sh", "-c", "trap '' HUP; sleep 20 & echo begun"]) as terminal:
+            began = time.monotonic()
+            self.assertEqual((terminal.wait().stdout, time.monotonic() - began < 10), ("begun\r\n", True))
 
     def test_sizes_that_are_none(self) -> None:
         for rows, cols in ((0, 80), (24, -1), (24, 1 << 16)):
