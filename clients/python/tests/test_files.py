@@ -45,8 +45,8 @@ class Files(Case):
         self.assertFalse(files.exists("/tmp/files"))
 
     def test_large_files_are_streamed(self) -> None:
-        self.s.files.write("/tmp/big", io.BytesIO(BIG))
-        self.assertEqual(b"".join(self.s.files.read_stream("/tmp/big")), BIG)
+        self.s.files.write("/tmp/new/big", io.BytesIO(BIG))
+        self.assertEqual(b"".join(self.s.files.read_stream("/tmp/new/big")), BIG)
         self.s.write_file("/tmp/big", iter([b"a", b"b"]))
         self.assertEqual(self.s.read_file("/tmp/big"), b"ab")
 

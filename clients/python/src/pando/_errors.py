@@ -92,7 +92,7 @@ class PortUnavailable(ServerError):
 
 
 class WrongState(ServerError):
-    """The operation does not fit the cell's state: it has ended."""
+    """The operation does not fit the cell's state: it has ended, or its programs do not pause to be copied or stored."""
 
 
 _BY_PROBLEM: Dict[str, Type[ServerError]] = {

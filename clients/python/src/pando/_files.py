@@ -75,13 +75,15 @@ class AsyncFiles:
             return await cell.read_stream(path)
 
     async def write(self, path: str, data: Union[str, bytes, Iterable[bytes]]) -> EntryInfo:
-        """Writes a file, or replaces one. Missing directories are made. An iterable, such as an open file, is sent piece by piece."""
+        """Writes a file, or replaces one. Missing directories are made. An iterable of bytes, such as an open file, is sent piece by piece."""
         content = data if not isinstance(data, str) else data.encode()
         parent = path.rpartition("/")[0]
+        if not isinstance(content, bytes) and parent:
+            # An iterable cannot be sent twice.
+            await self.make_dir(parent)
         try:
             await self._sandbox.write_file(path, content)
         except NoSuchFile:
-            # An iterable cannot be sent twice.
             if not isinstance(content, bytes) or not await self.make_dir(parent):
                 raise
             await self._sandbox.write_file(path, content)
@@ -129,7 +131,8 @@ class AsyncFiles:
     async def download(self, path: str, local: Union[str, Path], *, max_bytes: int = 4 << 30) -> None:
         """Copies a directory of the sandbox, with all that it contains, to a directory of the host, which is made if it is missing.
 
-        Links and other special files are left out: on the host, they could lead anywhere.
+        Symbolic links and special files are left out: on the host, they could lead anywhere. Names of the same file become files of
+        their own.
         """
         cell = await self._cell()
         command = await self._command("pack", path)

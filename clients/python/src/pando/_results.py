@@ -107,7 +107,7 @@ class Context:
     id: str
     language: str
     cwd: Optional[str] = None
-    """The directory in which its first code runs."""
+    """The directory in which its first code runs. In a list, that in which the next code of a Python context runs."""
 
 
 def display_data(value: Any) -> Optional[DisplayData]:
