@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ._async import AsyncClient
 
 
+# Characters of each stream that are kept: a program may run for long.
+_KEPT = 16 << 20
+
+
 class AsyncCommandHandle:
     """A program that runs in a cell in the background. It is killed when the handle is closed, as by the end of a `with` block.
 
@@ -32,7 +36,7 @@ class AsyncCommandHandle:
     def __init__(self, client: AsyncClient, lines: ResponseLines[Dict[str, Any]]) -> None:
         self._client = client
         self._lines = lines
-        self._job = Job(self._hear_stdout, self._hear_stderr)
+        self._job = Job(self._hear_stdout, self._hear_stderr, limit=_KEPT)
         self._listeners: Tuple[Optional[OnText], Optional[OnText]] = None, None
         self._pieces: Tuple[str, str] = "", ""
 
@@ -49,7 +53,8 @@ class AsyncCommandHandle:
                 yield out or None, err or None
 
     async def wait(self, on_stdout: Optional[OnText] = None, on_stderr: Optional[OnText] = None) -> ExecResult:
-        """Waits until it has ended, and returns all its output. What follows is also passed to `on_stdout` and `on_stderr`."""
+        """Waits until it has ended, and returns its output: the last 16 MiB of each stream. What follows is also passed to
+        `on_stdout` and `on_stderr`."""
         self._listeners = on_stdout, on_stderr
         while not self._job.is_over and await self._read():
             pass

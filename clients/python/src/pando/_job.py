@@ -17,10 +17,15 @@ class Job:
     """A program in a cell, from its start to its result."""
 
     def __init__(
-        self, on_stdout: Optional[OnText], on_stderr: Optional[OnText], on_stdout_bytes: Optional[OnBytes] = None
+        self,
+        on_stdout: Optional[OnText],
+        on_stderr: Optional[OnText],
+        on_stdout_bytes: Optional[OnBytes] = None,
+        limit: Optional[int] = None,
     ) -> None:
+        """`limit`: keeps about so many of the last characters of each stream."""
         self._on_bytes = on_stdout_bytes
-        self._texts = {"stdout": StreamText(on_stdout), "stderr": StreamText(on_stderr)}
+        self._texts = {"stdout": StreamText(on_stdout, limit), "stderr": StreamText(on_stderr, limit)}
         self._end: Optional[Tuple[int, str]] = None
 
     def take(self, value: Mapping[str, Any]) -> None:

@@ -87,7 +87,7 @@ class AsyncPtyHandle:
             yield out or err or ""
 
     async def wait(self, on_data: Optional[Callable[[str], object]] = None) -> ExecResult:
-        """Waits until the program has ended, and returns all its output. What follows is also passed to `on_data`."""
+        """Waits until the program has ended, and returns the last 16 MiB of its output. What follows is also passed to `on_data`."""
         return await self._handle.wait(on_data, on_data)
 
     async def kill(self) -> bool:
