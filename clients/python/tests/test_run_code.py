@@ -133,6 +133,12 @@ class RunCode(Case):
         assert ended.error is not None
         self.assertEqual((ended.error.name, ended.exit_code), ("InterpreterEnded", 137))
 
+    def test_interrupts_before_the_code_begins_are_not_lost(self) -> None:
+        for _ in range(5):
+            late = self.s.run("while True: pass", timeout=0.0001)
+            self.assertEqual((late.reason, late.error and late.error.name), ("timed-out", "KeyboardInterrupt"))
+            self.assertEqual(self.value("1"), "1")
+
     def test_code_cannot_report_results_itself(self) -> None:
         told = ('{"exit_code": 0, "error": null}', '{"exit_code": 1, "error": null, "problem": "machine-full", "message": "x"}')
         result = self.s.run(f"import pando\nfor note in {told}: pando.note(note)\nprint(1)")
