@@ -43,7 +43,7 @@ fn bear(name: &str) {
         target(bytes);
     }
     let mut random = Rng::with_seed(SEED);
-    for number in 0..repetitions(100, 2_000, 200_000) {
+    for number in 0..repetitions(100, 1_000, 200_000) {
         let (seed, bytes) = &seeds[random.usize(..seeds.len())];
         let mut changed = bytes.clone();
         // Headers are anywhere in the input, not only at its start.

@@ -101,7 +101,7 @@ fn hostile(random: &mut fastrand::Rng, name: String) -> HostileCell {
 fn random_instructions_disturb_nobody() {
     let Some(mut harness) = Harness::real() else { return };
     let seed = seed();
-    for number in 0..u64::from(repetitions(300, 2_000, 1_000_000)) {
+    for number in 0..u64::from(repetitions(300, 800, 1_000_000)) {
         let mut random = fastrand::Rng::with_seed(seed.wrapping_add(number));
         let hostile = hostile(&mut random, format!("instructions of seed {seed}, program {number}"));
         harness.try_cell(&hostile, &[ExpectedEnd::Anything]);
