@@ -86,6 +86,9 @@ unsafe impl Source for Pieces {
 /// Ends the cell for lack of memory, if that is why the heap is exhausted: it uses up the rest, and the kernel ends
 /// the cell with the right reason.
 pub(crate) fn end_if_exhausted() {
+    if !IS_EXHAUSTED.load(Ordering::Relaxed) {
+        return;
+    }
     let call = Hypercall::Map {
         space: CURRENT_SPACE,
         address: LAST,
@@ -93,11 +96,17 @@ pub(crate) fn end_if_exhausted() {
         flags: MapFlags::lazy(Permissions::READ_WRITE).bits(),
     };
     // SAFETY: 1: nothing else is ever mapped there. 2: vector registers survive the call.
-    if IS_EXHAUSTED.load(Ordering::Relaxed) && unsafe { perform(call) }.is_ok() {
+    if unsafe { perform(call) }.is_ok() {
         for page in (LAST..LAST + LAST_BYTES).step_by(PAGE_SIZE as usize) {
             // SAFETY: the page was just mapped, writable, and is named nowhere else.
             unsafe { with_exposed_provenance_mut::<u8>(page as usize).write_volatile(1) };
         }
+    }
+    // In a clone, the mapping may have needed a copy of a table. A page of the first part that is still shared needs a copy, too.
+    let first = (&raw mut FIRST_HEAP).cast::<u8>();
+    for offset in (0..FIRST).step_by(PAGE_SIZE as usize) {
+        // SAFETY: the byte lies in the first part, it keeps its value, and nothing else of the cell runs.
+        unsafe { first.add(offset).write_volatile(first.add(offset).read_volatile()) };
     }
 }
 

@@ -42,7 +42,8 @@ fn cells_of_a_service_have_nested_cells_within_their_limits() {
     let inside = |script: &str| fixture.pando(&["exec", "-e", "PATH=/opt:/usr/bin:/bin", "outer", "sh", "-c", script]);
     says(&inside("pando run -- echo inner; pando run -- cat /etc/hostname | wc -l"), "inner\n1\n");
     let full = inside("pando run -m 200M -- sh -c 'head -c 400M /dev/zero | tail' 2>/dev/null; echo status $?");
-    says(&full, "status 137\n");
+    // The cell is ended, or the program cannot allocate.
+    assert!(["status 137\n", "status 1\n"].contains(&&full.output[..]), "{}", full.output);
     let second = inside("mkfifo /tmp/f; pando run -- sh -c 'echo ready; cat' </tmp/f & exec 3>/tmp/f; pando run -- true; echo status $?");
     assert!(second.errors.contains("--nest"), "{}", second.errors);
     // The host's user sees what runs inside, as a tree.
