@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from functools import lru_cache
 from pathlib import Path
-from typing import Dict, List
+from typing import ClassVar, Dict, List
 
 SOURCE = Path(__file__).parent.parent / "src"
 sys.path.insert(0, str(SOURCE))
@@ -106,3 +106,15 @@ class Case(unittest.TestCase):
         self.assertEqual((result.reason, result.error.name), (reason, name), result)
         self.assertTrue(result.error.value, result)
         self.assertNotEqual(result.exit_code, 0)
+
+
+class SandboxCase(Case):
+    """A test with a sandbox that all tests of its class share."""
+
+    s: ClassVar[pando.Sandbox]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        cls.s = pando.Sandbox("python", client=cls.client, timeout=60).start()
+        cls.addClassCleanup(cls.s.close)

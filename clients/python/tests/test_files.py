@@ -8,9 +8,9 @@ import tarfile
 import tempfile
 import unittest
 from pathlib import Path
-from typing import ClassVar, List
+from typing import List
 
-from support import Case, server  # first: it finds the package
+from support import SandboxCase, server  # first: it finds the package
 
 import pando
 from pando import _archive
@@ -18,15 +18,7 @@ from pando import _archive
 BIG = bytes(range(256)) * 8192
 
 
-class Files(Case):
-    s: ClassVar[pando.Sandbox]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
-        cls.s = pando.Sandbox("python", client=cls.client, timeout=60).start()
-        cls.addClassCleanup(cls.s.close)
-
+class Files(SandboxCase):
     def test_files_are_written_listed_and_removed(self) -> None:
         files = self.s.files
         made = files.write("/tmp/files/a/b.txt", "é")

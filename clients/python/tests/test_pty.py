@@ -3,9 +3,9 @@
 
 import time
 import unittest
-from typing import ClassVar, Iterator, List
+from typing import Iterator, List
 
-from support import Case  # first: it finds the package
+from support import SandboxCase  # first: it finds the package
 
 import pando
 
@@ -20,15 +20,7 @@ def until(output: Iterator[str], text: str) -> str:
     raise AssertionError(f"it ended without {text!r}: {said!r}")
 
 
-class Terminals(Case):
-    s: ClassVar[pando.Sandbox]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
-        cls.s = pando.Sandbox("python", client=cls.client, timeout=60).start()
-        cls.addClassCleanup(cls.s.close)
-
+class Terminals(SandboxCase):
     def test_a_shell_has_a_terminal_whose_size_changes(self) -> None:
         with self.s.pty.create(pando.PtySize(30, 100), cwd="/usr", envs={"PS1": "ready> "}) as terminal:
             output = iter(terminal)

@@ -5,9 +5,9 @@ import base64
 import os
 import threading
 import unittest
-from typing import ClassVar, List
+from typing import List
 
-from support import Case  # first: it finds the package
+from support import SandboxCase  # first: it finds the package
 
 import pando
 
@@ -29,15 +29,7 @@ class Everything:
 """
 
 
-class RunCode(Case):
-    s: ClassVar[pando.Sandbox]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
-        cls.s = pando.Sandbox("python", client=cls.client, timeout=60).start()
-        cls.addClassCleanup(cls.s.close)
-
+class RunCode(SandboxCase):
     def value(self, code: str, language: str = "python") -> object:
         execution = self.s.run_code(code, language)
         self.assertIsNone(execution.error, execution)
