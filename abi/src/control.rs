@@ -21,12 +21,15 @@ pub const RUN: u32 = 0;
 pub const READ: u32 = 1;
 /// Replace the file at the path by the input, once all of it has arrived; no program runs.
 pub const WRITE: u32 = 2;
+/// Run the program at the path in a new session, with a new pseudo terminal for all its streams. The end of the input is typed as the
+/// end-of-file character.
+pub const RUN_IN_TERMINAL: u32 = 3;
 
 /// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Order: start this job; `detail` is its type ([`RUN`], [`READ`], [`WRITE`]). [`Start`] and its strings follow.
+    /// Order: start this job; `detail` is its type ([`RUN`], [`READ`], [`WRITE`], [`RUN_IN_TERMINAL`]). [`Start`] and its strings follow.
     Start = 1,
     /// Order: bytes of its input follow.
     Input = 2,
@@ -42,12 +45,14 @@ pub enum Kind {
     Output = 7,
     /// Report: it has ended with wait status `detail`: the exit status in bits 8 to 15, or the signal below. The last frame of a job.
     Ended = 8,
+    /// Order: the size of its terminal is `detail`: rows in the upper 16 bits, columns in the lower ones; 0 is unknown.
+    Resize = 9,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 8] =
-        [Kind::Start, Kind::Input, Kind::InputEnd, Kind::Signal, Kind::Taken, Kind::Unread, Kind::Output, Kind::Ended];
+    pub const ALL: [Kind; 9] =
+        [Kind::Start, Kind::Input, Kind::InputEnd, Kind::Signal, Kind::Taken, Kind::Unread, Kind::Output, Kind::Ended, Kind::Resize];
 }
 
 /// The header of a frame.

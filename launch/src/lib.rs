@@ -18,7 +18,7 @@ mod volume;
 mod write_back;
 
 pub use error::LaunchError;
-pub use jobs::{Command, Job, JobEnd, Jobs, Multiplexer, Task};
+pub use jobs::{Command, Job, JobEnd, Jobs, Multiplexer, Task, TerminalSize};
 pub use libos::{Template, open_libos};
 pub use nested::{NestedCells, end_of};
 pub use operator::{CellUse, Descendant, Nesting, Operator};

@@ -473,6 +473,21 @@ pub struct NewJob {
     pub timeout: Option<f64>,
     /// More input follows by `POST` to the `input` of the program, whose path is the answer's `location`.
     pub keep_input: bool,
+    /// It gets a new terminal of this size for all its streams. Its output is then on standard output, and the end of its input is typed
+    /// as the end-of-file character.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalSize>,
+}
+
+/// The size of a terminal in characters. 0 is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct TerminalSize {
+    /// The number of rows.
+    pub rows: u16,
+    /// The number of columns.
+    pub columns: u16,
 }
 
 /// A piece of the output of a program in a cell, or its end: one line of JSON each.

@@ -163,9 +163,6 @@ pub(crate) enum Failure {
         /// This process's directory.
         ours: PathBuf,
     },
-    /// `-t` for a program in a running cell.
-    #[error("-t: a program in a running cell gets no terminal: omit -t (`pando exec CELL sh` reads commands from standard input)")]
-    NoTerminalThere,
     /// An option that the service does not support for programs without a template.
     #[error("-d does not support {option}: {advice}")]
     NotDetached {

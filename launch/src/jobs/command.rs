@@ -2,7 +2,7 @@
 //! The command of a job.
 
 use crate::LaunchError;
-use pando_abi::control::{READ, RUN, START_MAX, Start, WRITE};
+use pando_abi::control::{READ, RUN, RUN_IN_TERMINAL, START_MAX, Start, WRITE};
 
 /// The task of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,6 +10,9 @@ pub enum Task {
     /// Run the program at the path.
     #[default]
     Run,
+    /// Run the program at the path in a new pseudo terminal. All its output is standard output. The end of its input is typed as the
+    /// end-of-file character.
+    RunInTerminal(TerminalSize),
     /// Write the content of the file at the path to standard output; no program runs.
     Read,
     /// Replace the file at the path by the content of standard input, once that has ended; no program runs.
@@ -20,9 +23,26 @@ impl Task {
     pub(super) fn detail(self) -> u32 {
         match self {
             Task::Run => RUN,
+            Task::RunInTerminal(_) => RUN_IN_TERMINAL,
             Task::Read => READ,
             Task::Write => WRITE,
         }
+    }
+}
+
+/// The size of a job's terminal in characters. 0 is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// The number of rows.
+    pub rows: u16,
+    /// The number of columns.
+    pub columns: u16,
+}
+
+impl TerminalSize {
+    /// The size as a parameter of a frame.
+    pub(super) fn detail(self) -> u32 {
+        u32::from(self.rows) << 16 | u32::from(self.columns)
     }
 }
 

@@ -4,7 +4,7 @@
 mod command;
 mod multiplexer;
 
-pub use command::{Command, Task};
+pub use command::{Command, Task, TerminalSize};
 pub use multiplexer::Multiplexer;
 
 use crate::{LaunchError, Operator};
@@ -158,6 +158,9 @@ impl Jobs {
             .requests
             .extend(Frame { kind: Kind::Start, job: number, detail: command.task.detail(), length: bytes.len() as u32 }.to_bytes());
         state.requests.extend(bytes);
+        if let Task::RunInTerminal(size) = command.task {
+            state.requests.extend(Frame::new(Kind::Resize, number, size.detail()).to_bytes());
+        }
         drop(state);
         (self.0.ring)();
         Ok(job)
@@ -186,6 +189,12 @@ impl Job {
     /// Sends its processes a signal, by Linux's number. Processes that outlive its first one are not reached.
     pub fn signal(&self, number: u8) {
         self.jobs.lock().requests.extend(Frame::new(Kind::Signal, self.number, number.into()).to_bytes());
+        (self.jobs.ring)();
+    }
+
+    /// Sets the size of its terminal. Without effect if it has none.
+    pub fn resize(&self, size: TerminalSize) {
+        self.jobs.lock().requests.extend(Frame::new(Kind::Resize, self.number, size.detail()).to_bytes());
         (self.jobs.ring)();
     }
 

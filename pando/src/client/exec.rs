@@ -2,15 +2,24 @@
 //! `pando exec`: an additional program in a cell of `pando serve`, with the streams of this process.
 
 use super::cells::show;
-use crate::api::{JobPiece, NewJob};
+use crate::api::{JobPiece, NewJob, TerminalSize};
 use crate::completion;
 use crate::connection::{Client, lines, wait_for};
 use crate::environment::{self, Variable};
 use crate::failure::Failure;
+use crate::terminal::{self, RawTerminal};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap_complete::ArgValueCandidates;
+use hyper::{Method, header};
+use signal_hook::consts::SIGCONT;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The variable that names the kind of terminal.
+const TERM: &str = "TERM";
 
 /// Options of `pando exec`.
 #[derive(Debug, Args)]
@@ -35,7 +44,8 @@ pub(crate) struct Exec {
     #[arg(short = 'i', long = "interactive")]
     _interactive: bool,
 
-    #[arg(short = 't', long = "tty", hide = true)]
+    /// Give the program a terminal in the cell, and forward every key of yours to it
+    #[arg(short = 't', long = "tty")]
     terminal: bool,
 
     /// The cell's number or name, as in `pando ps`
@@ -52,8 +62,8 @@ pub(crate) struct Exec {
 /// # Errors
 /// There is no such cell, or no server runs.
 pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
-    if options.terminal {
-        return Err(Failure::NoTerminalThere);
+    if options.terminal && !terminal::is_there() {
+        return Err(Failure::NoTerminal);
     }
     let client = Client::need()?;
     let pair = |line: Vec<u8>| {
@@ -62,17 +72,27 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         let (name, value) = line.split_once('=').unwrap_or((&line, ""));
         Ok((name.to_owned(), value.to_owned()))
     };
+    let mut variables: BTreeMap<String, String> =
+        environment::given(&options.variables).into_iter().map(pair).collect::<Result<_, Failure>>()?;
+    if options.terminal
+        && let Ok(kind) = std::env::var(TERM)
+    {
+        variables.entry(TERM.into()).or_insert(kind);
+    }
     let request = NewJob {
         arguments: options.words.clone(),
-        environment: environment::given(&options.variables).into_iter().map(pair).collect::<Result<_, Failure>>()?,
+        environment: variables,
         directory: options.directory.clone(),
         user: options.user.clone(),
         timeout: options.timeout.map(|time| time.as_secs_f64()),
         keep_input: false,
+        terminal: options.terminal.then(window),
     };
     wait_for(async {
         let mut status = None;
         let answer = client.post_with_input(&format!("/v1/cells/{}/exec", options.cell), &request).await?;
+        let raw = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
+        let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok()).unwrap_or_default().to_owned();
         let take = async |piece| match piece {
             JobPiece::Said { stream, data } => show(stream, &data).await,
             JobPiece::Ended { exit_code, .. } => {
@@ -80,7 +100,55 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
                 Ok(())
             }
         };
-        lines(answer, take).await?;
+        tokio::select! {
+            read = lines(answer, take) => read?,
+            never = follow_window(&client, &place), if options.terminal => match never? {},
+            // The service kills the program of a client that is gone.
+            signal = end_signal(), if options.terminal => return Ok(128 + signal?),
+        }
+        drop(raw);
         status.ok_or_else(|| Failure::Gone(std::io::ErrorKind::UnexpectedEof.into()))
     })
+}
+
+/// The size of this process's terminal.
+fn window() -> TerminalSize {
+    let [rows, columns] = terminal::window();
+    TerminalSize { rows, columns }
+}
+
+/// Forwards changes of the size of this process's terminal, until the caller drops this. A process that was stopped has the terminal's
+/// settings to restore, too.
+///
+/// # Errors
+/// Signals cannot be received.
+async fn follow_window(client: &Client, place: &str) -> Result<Infallible, Failure> {
+    let mut resized = signal(SignalKind::window_change()).map_err(Failure::Signals)?;
+    let mut continued = signal(SignalKind::from_raw(SIGCONT)).map_err(Failure::Signals)?;
+    loop {
+        tokio::select! {
+            _ = resized.recv() => {}
+            _ = continued.recv() => terminal::resume().map_err(Failure::Terminal)?,
+        }
+        let TerminalSize { rows, columns } = window();
+        // The program may have ended.
+        let _ = client.ask::<()>(Method::POST, &format!("{place}/resize?rows={rows}&columns={columns}"), &()).await;
+    }
+}
+
+/// Waits for a signal that ends this process, so that the terminal is restored first. Returns its number.
+///
+/// # Errors
+/// Signals cannot be received.
+async fn end_signal() -> Result<u8, Failure> {
+    let listen = |kind| signal(kind).map_err(Failure::Signals);
+    let (mut interrupted, mut terminated) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let (mut hung_up, mut quit) = (listen(SignalKind::hangup())?, listen(SignalKind::quit())?);
+    let kind = tokio::select! {
+        _ = interrupted.recv() => SignalKind::interrupt(),
+        _ = terminated.recv() => SignalKind::terminate(),
+        _ = hung_up.recv() => SignalKind::hangup(),
+        _ = quit.recv() => SignalKind::quit(),
+    };
+    Ok(kind.as_raw_value() as u8)
 }

@@ -9,7 +9,7 @@ use crate::api::{self, JobPiece};
 use crate::options;
 use axum::body::{Body, Bytes};
 use pando_kernel::{ConsoleOutput, Stream};
-use pando_launch::{Command, Job, JobEnd, Task};
+use pando_launch::{Command, Job, JobEnd, Task, TerminalSize};
 use pando_manager::cells::{ManagedCell, ProgramConfiguration, StartedJob};
 use pando_manager::outcome::{SIGKILL, TIMED_OUT, of_signal};
 use pando_manager::view::{Account, User};
@@ -166,7 +166,7 @@ fn finish(job: &Job, path: &str) -> Result<(), Problem> {
 
 /// The command of a request, with what the cell's own program has where the request says nothing. `users` is the host's list of users.
 fn command(new: &api::NewJob, own: ProgramConfiguration, users: &str) -> Result<Command, Problem> {
-    let api::NewJob { arguments, environment: given, directory, user, timeout: _, keep_input: _ } = new;
+    let api::NewJob { arguments, environment: given, directory, user, terminal, timeout: _, keep_input: _ } = new;
     let name = arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: the program is missing"))?;
     let wanted = user.as_deref().map(options::user).transpose();
     let wanted = wanted.map_err(|error| Problem::request(format!("user: {error}")))?;
@@ -180,14 +180,19 @@ fn command(new: &api::NewJob, own: ProgramConfiguration, users: &str) -> Result<
     environment.extend(given.clone());
     let User { user, group } = wanted.unwrap_or(own.user);
     Ok(Command {
+        task: terminal.map_or(Task::Run, |size| Task::RunInTerminal(terminal_size(size))),
         path: name.as_bytes().into(),
         directory: directory.as_ref().map_or(own.directory.into_os_string().into_vec(), |directory| directory.clone().into_bytes()),
         arguments: arguments.iter().map(|argument| argument.as_bytes().into()).collect(),
         environment: environment.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
         user,
         group,
-        ..Command::default()
     })
+}
+
+/// The size of a terminal in a request.
+pub(super) fn terminal_size(api::TerminalSize { rows, columns }: api::TerminalSize) -> TerminalSize {
+    TerminalSize { rows, columns }
 }
 
 /// Writes a request's body to the job's standard input. `is_kept`: more input follows.

@@ -56,6 +56,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
         .routes(routes!(set_timeout))
         .routes(routes!(job_input))
         .routes(routes!(kill_job))
+        .routes(routes!(resize_job))
         .routes(routes!(close_stream))
         .routes(routes!(output))
         .routes(routes!(input))
@@ -397,6 +398,17 @@ async fn kill_job(
     Query(query): Query<KillQuery>,
 ) -> RouteResult<StatusCode> {
     manager.find(&id)?.job(job)?.job.signal(query.signal.number());
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Sets the size of the terminal of an additional program.
+#[utoipa::path(post, path = "/v1/cells/{cell}/jobs/{job}/resize", params(("cell" = String, Path, description = "The cell's number or name."), ("job" = u32, Path, description = "The program's number."), api::TerminalSize), responses((status = 204), (status = "4XX", body = api::Problem)))]
+async fn resize_job(
+    State(manager): State<Arc<Manager>>,
+    Path((id, job)): Path<(String, u32)>,
+    Query(size): Query<api::TerminalSize>,
+) -> RouteResult<StatusCode> {
+    manager.find(&id)?.job(job)?.job.resize(jobs::terminal_size(size));
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The operator's resources in the cell: pipes whose other ends the libOS holds, as streams of processes, and files that no process has
-//! open.
+//! The operator's resources in the cell: pipes and pseudo terminals whose other ends the libOS holds, as streams of processes, and files
+//! that no process has open.
+
+use pando_rt::clock;
 
 use super::pipe::PipeId;
 use super::pipe_file::PipeFile;
+use super::pty::PtyEnd;
+use super::status::time;
 use super::{Descriptor, Files, OpenFile, ProcessFiles};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::pid::ProcessNumber;
-use crate::uapi::{O_RDONLY, O_WRONLY};
+use crate::terminal::PtyId;
+use crate::uapi::{O_RDONLY, O_RDWR, O_WRONLY};
 use crate::wait::Channel;
+
+/// Number of the standard streams.
+const STREAMS: usize = 3;
 
 impl Files {
     /// Gives a process without a parent its files: pipes for its three streams, and the root directory as working directory. Returns the
@@ -37,6 +45,62 @@ impl Files {
         }
         self.others.insert(process, process_files);
         Ok(pipes)
+    }
+
+    /// Gives a process without a parent its files: a new pseudo terminal for its three streams, and the root directory as working
+    /// directory. Returns the terminal, which is that of the process's session.
+    ///
+    /// # Errors
+    /// `ENOSPC`: there are too many terminals. `ENOENT`: `/dev/pts` was removed.
+    pub fn begin_process_in_terminal(&mut self, process: ProcessNumber, credentials: Credentials, started: u64) -> Result<PtyId, Errno> {
+        let mut process_files = ProcessFiles { process, ..ProcessFiles::new(self.tree.root(), credentials, started) };
+        let now = time(started);
+        let id = self.with_current(&mut process_files, |files| files.create_pty(now))?;
+        if let Ok(pty) = self.ptys.get_mut(id) {
+            pty.locked = false;
+            (pty.terminal.session, pty.terminal.foreground) = (process, process);
+        }
+        let slave = match self.open_peer(id) {
+            Ok(slave) => slave,
+            Err(error) => {
+                self.close_pty(id, PtyEnd::Master, now);
+                return Err(error);
+            }
+        };
+        let slot = self.open.free_from(0);
+        self.open.put(slot, (OpenFile::new(slave, O_RDWR), STREAMS));
+        for fd in 0..STREAMS {
+            process_files.descriptors.put(fd, Descriptor { file: slot, close_on_exec: false });
+        }
+        self.others.insert(process, process_files);
+        Ok(id)
+    }
+
+    /// Types bytes into a pseudo terminal. Returns how many; 0: its buffer is full, or it does not exist any more.
+    pub fn add_keys(&mut self, id: PtyId, bytes: &[u8]) -> usize {
+        let Ok(pty) = self.ptys.get_mut(id) else { return 0 };
+        let count = bytes.len().min(pty.key_room());
+        pty.add_keys(&bytes[..count]);
+        count
+    }
+
+    /// Copies output of a pseudo terminal without consuming it. Returns how many bytes.
+    #[must_use]
+    pub fn look_at_terminal(&self, id: PtyId, room: &mut [u8]) -> usize {
+        self.ptys.get(id).map_or(0, |pty| pty.peek_output(room))
+    }
+
+    /// Consumes output of a pseudo terminal that was copied before.
+    pub fn skip_terminal_output(&mut self, id: PtyId, bytes: usize) {
+        if let Ok(pty) = self.ptys.get_mut(id) {
+            pty.skip_output(bytes);
+            self.changed.push(Channel::Terminal(id.0));
+        }
+    }
+
+    /// Closes the libOS's end of a pseudo terminal: its session is hung up.
+    pub fn hang_up(&mut self, id: PtyId) {
+        self.close_pty(id, PtyEnd::Master, time(clock::wall()));
     }
 
     /// The file state (`files_struct`) of an actor without a process, with these credentials and the root as working directory.

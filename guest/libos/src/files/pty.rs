@@ -94,6 +94,19 @@ impl Pty {
         Ok(kind.into_iter().chain(self.output.drain(..room.min(self.output.len()))).collect())
     }
 
+    /// Copies output for the libOS's own master, which is not in packet mode, without consuming it. Returns how many bytes.
+    pub fn peek_output(&self, room: &mut [u8]) -> usize {
+        let length = room.len().min(self.output.len());
+        room.iter_mut().zip(&self.output).for_each(|(room, byte)| *room = *byte);
+        length
+    }
+
+    /// Consumes output that was copied before.
+    pub fn skip_output(&mut self, bytes: usize) {
+        self.output.drain(..bytes.min(self.output.len()));
+        self.pulses[1].output();
+    }
+
     /// Discards unread output.
     pub fn drop_output(&mut self) {
         self.output.clear();

@@ -12,12 +12,20 @@ use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::pipe::PipeId;
 use crate::process::{Change, ProcessNumber};
+use crate::terminal::PtyId;
+use crate::terminal::settings::Character;
 
 /// Exit status of a job whose file could not be read or written completely.
 pub const FAILED: u8 = 1;
 
-/// The pipes of a job's streams: stdin, stdout, stderr.
-pub type Pipes = [PipeId; 3];
+/// The streams of a job with a process.
+#[derive(Clone, Copy, Debug)]
+pub enum JobStreams {
+    /// Pipes: stdin, stdout, stderr.
+    Pipes([PipeId; 3]),
+    /// A pseudo terminal for all three.
+    Terminal(PtyId),
+}
 
 /// Sends a frame and the bytes that follow it to the operator. `false`: the channel has no space for it yet.
 type Report<'a> = &'a mut dyn FnMut(Frame, &[u8]) -> bool;
@@ -38,6 +46,8 @@ pub struct Job {
     /// Bytes of input consumed but not yet acknowledged to the operator.
     unacknowledged: u32,
     outputs: [Option<PipeId>; 2],
+    /// Its terminal, in place of pipes.
+    pub(super) terminal: Option<PtyId>,
     /// The file that it reads or writes itself.
     file: Option<File>,
     /// The libOS's own messages for its stderr.
@@ -47,15 +57,13 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job with this first process, on these pipes.
+    /// A job with this first process, on these streams.
     #[must_use]
-    pub fn new(number: u32, process: ProcessNumber, [input, output, errors]: Pipes) -> Job {
-        Job {
-            process: Some(process),
-            end: None,
-            input: Some(input),
-            outputs: [Some(output), Some(errors)],
-            ..Job::failed(number, Vec::new(), 0)
+    pub fn new(number: u32, process: ProcessNumber, streams: JobStreams) -> Job {
+        let job = Job { process: Some(process), end: None, ..Job::failed(number, Vec::new(), 0) };
+        match streams {
+            JobStreams::Pipes([input, output, errors]) => Job { input: Some(input), outputs: [Some(output), Some(errors)], ..job },
+            JobStreams::Terminal(id) => Job { terminal: Some(id), ..job },
         }
     }
 
@@ -77,6 +85,7 @@ impl Job {
             input_ended: false,
             unacknowledged: 0,
             outputs: [None; 2],
+            terminal: None,
             file: None,
             words,
             window: WINDOW,
@@ -109,8 +118,11 @@ impl Job {
         }
     }
 
-    /// Closes its pipes.
+    /// Closes its pipes, or hangs up its terminal.
     pub(super) fn close(&mut self, files: &mut Files) {
+        if let Some(id) = self.terminal.take() {
+            files.hang_up(id);
+        }
         self.close_input(files);
         (0..self.outputs.len()).for_each(|index| self.close_output(index, files));
         self.break_off(Change::Exited(FAILED), files);
@@ -150,7 +162,7 @@ impl Job {
         if self.unacknowledged > 0 && report(Frame::new(Kind::Taken, self.number, self.unacknowledged), &[]) {
             self.unacknowledged = 0;
         }
-        let is_complete = self.write_strings(report) && self.carry_out(files, report);
+        let is_complete = self.write_strings(report) && self.carry_out_of_terminal(files, report) && self.carry_out(files, report);
         match self.end {
             Some(end) if is_complete => {
                 // Its remaining processes have no peer any more.
@@ -161,8 +173,29 @@ impl Job {
         }
     }
 
-    /// Moves input into its pipe.
+    /// Types input at its terminal, as much as that accepts. The system then executes what was typed.
+    pub(super) fn type_input(&mut self, files: &mut Files) {
+        let Some(id) = self.terminal else { return };
+        while !self.pending_input.is_empty() {
+            match files.add_keys(id, self.pending_input.as_slices().0) {
+                0 => return,
+                moved => {
+                    self.pending_input.drain(..moved);
+                    self.unacknowledged += moved as u32;
+                }
+            }
+        }
+        if self.input_ended {
+            let end = files.ptys.get(id).map_or(0, |pty| pty.terminal.settings.value(Character::EndOfFile));
+            self.input_ended = files.add_keys(id, &[end]) == 0;
+        }
+    }
+
+    /// Moves input into its pipe, if it has no terminal.
     fn carry_in(&mut self, files: &mut Files) {
+        if self.terminal.is_some() {
+            return;
+        }
         while let (Some(file), false) = (self.file.as_mut().filter(|file| file.writes()), self.pending_input.is_empty()) {
             match file.write(files, self.pending_input.as_slices().0) {
                 Ok(moved) => {
@@ -199,6 +232,24 @@ impl Job {
                 return false;
             }
             self.words.drain(..length);
+            self.window -= length as u32;
+        }
+        true
+    }
+
+    /// Sends the output of its terminal. `true`: there is no more.
+    fn carry_out_of_terminal(&mut self, files: &mut Files, report: Report<'_>) -> bool {
+        let mut piece = [0; PIECE];
+        while let Some(id) = self.terminal {
+            let room = PIECE.min(self.window as usize);
+            let length = files.look_at_terminal(id, &mut piece[..room.max(1)]);
+            if length == 0 {
+                break;
+            }
+            if room == 0 || !report(Frame::new(Kind::Output, self.number, ring::OUTPUT), &piece[..length]) {
+                return false;
+            }
+            files.skip_terminal_output(id, length);
             self.window -= length as u32;
         }
         true

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs: programs that the operator starts in the running cell, beside its first one. Each has three pipes for its streams. The libOS
-//! holds their other ends and moves bytes between them and the control channel, within each job's window ([`pando_abi::control`]). A job
-//! that reads or writes a file does so without a process.
+//! Jobs: programs that the operator starts in the running cell, beside its first one. Each has three pipes for its streams, or a pseudo
+//! terminal. The libOS holds their other ends and moves bytes between them and the control channel, within each job's window
+//! ([`pando_abi::control`]). A job that reads or writes a file does so without a process.
 
 pub mod file;
 mod job;
@@ -16,7 +16,8 @@ use pando_rt::console::control;
 use crate::credentials::Credentials;
 use crate::files::Files;
 use crate::process::{Change, ProcessNumber};
-pub use job::{FAILED, Job, Pipes};
+use crate::terminal::PtyId;
+pub use job::{FAILED, Job, JobStreams};
 use requests::JobRequests;
 
 /// All jobs.
@@ -92,6 +93,17 @@ impl Jobs {
             Kind::Unread if frame.detail == ring::ERRORS => job.close_output(1, files),
             _ => {}
         }
+    }
+
+    /// Moves input to the terminals of jobs. Returns these terminals, whose waiting input the system is to type.
+    pub fn type_input(&mut self, files: &mut Files) -> Vec<PtyId> {
+        self.jobs.iter_mut().for_each(|job| job.type_input(files));
+        self.jobs.iter().filter_map(|job| job.terminal).collect()
+    }
+
+    /// The terminal of a job.
+    pub fn terminal(&mut self, number: u32) -> Option<PtyId> {
+        self.get_mut(number)?.terminal
     }
 
     /// Transfers as many bytes as possible, and reports the jobs that have ended.

@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::String;
 
 use pando_abi::Registers;
-use pando_abi::control::{FIRST_PROGRAM, Frame, Kind, RUN, Start, WRITE};
+use pando_abi::control::{FIRST_PROGRAM, Frame, Kind, RUN, RUN_IN_TERMINAL, Start, WRITE};
 use pando_abi::layout::EMPTY_SPACE;
 use pando_rt::console::control;
 use pando_rt::{clock, hypercall};
@@ -16,13 +16,14 @@ use crate::errno::Errno;
 use crate::files::namei::LookupFlags;
 use crate::jobs::file::{File, complaint};
 use crate::jobs::requests::{JobRequest, understand};
-use crate::jobs::{FAILED, Job, Pipes};
+use crate::jobs::{FAILED, Job, JobStreams};
 use crate::limits::STACK_LIMIT;
 use crate::loader::{LoadError, Request, prepare, search};
 use crate::memory::AddressSpace;
 use crate::process::{Process, ProcessNumber};
 use crate::signals::Signal;
 use crate::signals::info::Info;
+use crate::terminal::TerminalName;
 use crate::thread::{Thread, ThreadState};
 use crate::uapi::AT_FDCWD;
 
@@ -68,6 +69,7 @@ impl System {
             match frame.kind {
                 Kind::Start => self.start_job(frame, &bytes),
                 Kind::Signal => self.signal_job(frame),
+                Kind::Resize => self.resize_terminal_of_job(frame),
                 _ => self.jobs.obey(frame, &bytes, &mut self.files),
             }
         }
@@ -77,9 +79,13 @@ impl System {
 
     /// Transfers the bytes of jobs' streams.
     pub(super) fn pump_jobs(&mut self) {
-        if !self.jobs.is_empty() {
-            self.jobs.pump(&mut self.files);
+        if self.jobs.is_empty() {
+            return;
         }
+        for terminal in self.jobs.type_input(&mut self.files) {
+            self.type_waiting(terminal);
+        }
+        self.jobs.pump(&mut self.files);
     }
 
     fn start_job(&mut self, Frame { job: number, detail, .. }: Frame, bytes: &[u8]) {
@@ -89,9 +95,9 @@ impl System {
         }
         let room = if self.jobs.is_full() { Err(Errno::EAGAIN) } else { Ok(()) };
         let started = room.and_then(|()| understand(bytes)).and_then(|(start, wanted)| {
-            if detail == RUN {
-                let (process, pipes) = self.make_process_of_job(start, wanted)?;
-                return Ok(Job::new(number, process, pipes));
+            if detail == RUN || detail == RUN_IN_TERMINAL {
+                let (process, streams) = self.make_process_of_job(start, wanted, detail == RUN_IN_TERMINAL)?;
+                return Ok(Job::new(number, process, streams));
             }
             let opened = File::open(&mut self.files, start, &wanted, detail == WRITE);
             Ok(match opened {
@@ -106,13 +112,18 @@ impl System {
     }
 
     /// Creates a process that loads its program when it first runs.
-    fn make_process_of_job(&mut self, start: Start, wanted: JobRequest) -> Result<(ProcessNumber, Pipes), Errno> {
+    fn make_process_of_job(&mut self, start: Start, wanted: JobRequest, in_terminal: bool) -> Result<(ProcessNumber, JobStreams), Errno> {
         self.check_room(false)?;
         let number = self.free_number()?;
         let space = hypercall::space_clone(EMPTY_SPACE.0.into()).map_err(|_| Errno::EAGAIN)?;
         let credentials = self.jobs.credentials(start.user, start.group);
-        let pipes = match self.files.begin_process(number, credentials, clock::wall()) {
-            Ok(pipes) => pipes,
+        let files = &mut self.files;
+        let streams = match in_terminal {
+            true => files.begin_process_in_terminal(number, credentials, clock::wall()).map(JobStreams::Terminal),
+            false => files.begin_process(number, credentials, clock::wall()).map(JobStreams::Pipes),
+        };
+        let streams = match streams {
+            Ok(streams) => streams,
             Err(error) => {
                 // If the space cannot be destroyed, the cell loses it.
                 let _ = hypercall::space_destroy(space);
@@ -126,7 +137,7 @@ impl System {
         self.others.threads.insert(number, Box::new(thread));
         self.others.queue.push_back(number);
         self.arm();
-        Ok((number, pipes))
+        Ok((number, streams))
     }
 
     /// Loads the initial program of the running process. `None`: the process has ended instead.
@@ -173,6 +184,15 @@ impl System {
             job.complain(words.as_bytes());
         }
         self.leave(*status);
+    }
+
+    /// Sets the size of a job's terminal, and tells the programs in its foreground.
+    fn resize_terminal_of_job(&mut self, frame: Frame) {
+        let Some(id) = self.jobs.terminal(frame.job) else { return };
+        let size = [(frame.detail >> 16) as u16, frame.detail as u16];
+        if self.files.ptys.get_mut(id).is_ok_and(|pty| pty.terminal.resize(size)) {
+            self.raise_at(TerminalName::Pseudo(id), Signal::SIGWINCH);
+        }
     }
 
     /// Sends a signal to the group of a job's first process, or to the first program. A job without a process, which reads or writes a
