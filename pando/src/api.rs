@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use pando_kernel::Stream;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 pub use signal::Signal;
 
