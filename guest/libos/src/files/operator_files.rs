@@ -81,6 +81,7 @@ impl Files {
         let Ok(pty) = self.ptys.get_mut(id) else { return 0 };
         let count = bytes.len().min(pty.key_room());
         pty.add_keys(&bytes[..count]);
+        self.changed.push(Channel::Terminal(id.0));
         count
     }
 
