@@ -25,7 +25,7 @@ const END: &[u8] = b"\x1b]end ";
 
 /// A step of a dialogue.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(super) enum Step {
     /// Waits until the screen has shown this.
     See(&'static str),
     /// Types this.
@@ -36,8 +36,49 @@ enum Step {
 
 use Step::{Resize, See, Type};
 
+/// The dialogue with the part `lines` of the test program `typing`.
+pub(super) const LINES: &[Step] = &[
+    See("ready\r\n"),
+    Type(b"plain\n"),
+    See("plain\\n\r\n"),
+    Type(b"wrang\x7f\x7f\x7fong\x7f\x7f\x7f\x7f\x7fright\r"),
+    See("right\\n\r\n"),
+    Type(b"two words\x17\x17one\ttab\x7f\x7f\x7f\x7f \xc3\xa9\xe2\x82\xac\x7f!\n"),
+    See("!\\n\r\n"),
+    Type(b"killed\x15kept\x16\x03\x12\n"),
+    See("<03>\\n\r\n"),
+    Type(b"no newline\x04\x04"),
+    See("the end\r\n"),
+    Type(b"more\n"),
+    See("more\\n\r\n"),
+    Type(b"\x04"),
+    See("the end\r\n"),
+];
+/// The dialogue with its part `signals`.
+pub(super) const SIGNALS: &[Step] = &[
+    See("ready\r\n"),
+    Type(b"lost\x03"),
+    See("signal 2\r\n"),
+    Type(b"\x1c"),
+    See("signal 3\r\n"),
+    Type(b"\x1a"),
+    See("signal 20\r\n"),
+    See("computing\r\n"),
+    Type(b"\x03"),
+    See("signal 2\r\n"),
+    See("waiting for a line\r\n"),
+    See("Interrupted system call\r\nsignal 14\r\nwaiting for a line\r\n"),
+    Type(b"half a line\x03"),
+    See("^C"),
+    Type(b"line\n"),
+    See("line\\n\r\n"),
+];
+/// The dialogue with its part `window`.
+pub(super) const WINDOW: &[Step] =
+    &[See("24 rows 80 columns"), Resize(50, 132), See("signal 28: 50 rows 132 columns"), Resize(7, 9), See("signal 28: 7 rows 9 columns")];
+
 /// The directory of Pando's cache of the host, so that no run prints that it is scanning.
-fn cache() -> &'static Path {
+pub(super) fn cache() -> &'static Path {
     static CACHE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         let directory = tempfile::tempdir().expect("a directory");
         let mut command = Command::new(PANDO);
@@ -139,14 +180,16 @@ fn resize(terminal: &impl std::os::fd::AsFd, rows: u16, columns: u16) {
     tcsetwinsize(terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).expect("a terminal has a size");
 }
 
+/// Performs a dialogue. Returns the output and the exit status.
+pub(super) fn lead(words: &[&str], directory: &Path, steps: &[Step]) -> (String, i32) {
+    let mut screen = Screen::new(words, directory);
+    steps.iter().for_each(|step| screen.step(*step));
+    screen.finish()
+}
+
 /// Performs a dialogue natively and in a cell. Returns the output and the exit status of both.
 fn lead_both(words: &[&str], options: &[&str], directory: &Path, steps: &[Step]) -> ((String, i32), (String, i32)) {
-    let lead = |words: &[&str]| {
-        let mut screen = Screen::new(words, directory);
-        steps.iter().for_each(|step| screen.step(*step));
-        screen.finish()
-    };
-    (lead(words), lead(&[&[PANDO, "run", "-t"], options, &["--"], words].concat()))
+    (lead(words, directory, steps), lead(&[&[PANDO, "run", "-t"], options, &["--"], words].concat(), directory, steps))
 }
 
 /// Checks that the output and the exit status are the same.
@@ -164,24 +207,7 @@ fn check_typing(part: &str, steps: &[Step]) {
 
 #[test]
 fn lines_are_edited() {
-    let steps = [
-        See("ready\r\n"),
-        Type(b"plain\n"),
-        See("plain\\n\r\n"),
-        Type(b"wrang\x7f\x7f\x7fong\x7f\x7f\x7f\x7f\x7fright\r"),
-        See("right\\n\r\n"),
-        Type(b"two words\x17\x17one\ttab\x7f\x7f\x7f\x7f \xc3\xa9\xe2\x82\xac\x7f!\n"),
-        See("!\\n\r\n"),
-        Type(b"killed\x15kept\x16\x03\x12\n"),
-        See("<03>\\n\r\n"),
-        Type(b"no newline\x04\x04"),
-        See("the end\r\n"),
-        Type(b"more\n"),
-        See("more\\n\r\n"),
-        Type(b"\x04"),
-        See("the end\r\n"),
-    ];
-    check_typing("lines", &steps);
+    check_typing("lines", LINES);
 }
 
 #[test]
@@ -214,25 +240,7 @@ fn keys_come_one_by_one() {
 
 #[test]
 fn keys_are_signals() {
-    let steps = [
-        See("ready\r\n"),
-        Type(b"lost\x03"),
-        See("signal 2\r\n"),
-        Type(b"\x1c"),
-        See("signal 3\r\n"),
-        Type(b"\x1a"),
-        See("signal 20\r\n"),
-        See("computing\r\n"),
-        Type(b"\x03"),
-        See("signal 2\r\n"),
-        See("waiting for a line\r\n"),
-        See("Interrupted system call\r\nsignal 14\r\nwaiting for a line\r\n"),
-        Type(b"half a line\x03"),
-        See("^C"),
-        Type(b"line\n"),
-        See("line\\n\r\n"),
-    ];
-    check_typing("signals", &steps);
+    check_typing("signals", SIGNALS);
 }
 
 #[test]
@@ -254,14 +262,7 @@ fn keys_end_a_program_that_does_not_mind() {
 
 #[test]
 fn windows_change_their_size() {
-    let steps = [
-        See("24 rows 80 columns"),
-        Resize(50, 132),
-        See("signal 28: 50 rows 132 columns"),
-        Resize(7, 9),
-        See("signal 28: 7 rows 9 columns"),
-    ];
-    check_typing("window", &steps);
+    check_typing("window", WINDOW);
 }
 
 #[test]

@@ -2,4 +2,5 @@
 //! Terminals: dialogues, pseudo terminals, job control.
 
 mod dialogues;
+mod exec;
 mod pseudo_terminals;
