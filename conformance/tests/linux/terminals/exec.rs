@@ -22,13 +22,14 @@ impl Service {
         let mut command = Command::new(PANDO);
         command.args(["serve", "--show"]).arg(shown).stderr(Stdio::piped());
         command.env("XDG_RUNTIME_DIR", directory.path()).env("HOME", directory.path()).env("XDG_CACHE_HOME", cache());
-        let mut process = command.current_dir(shown).spawn().expect("it starts");
+        let mut process = command.spawn().expect("it starts");
         let errors = process.stderr.take().expect("it is a pipe");
         let service = Service { directory, process };
         let first = BufReader::new(errors).lines().next();
         assert!(first.is_some_and(|line| line.is_ok_and(|line| line.contains("serving at"))), "the service runs");
         let mut command = Command::new(PANDO);
-        command.args(["run", "-d", "--name", "box", "--", "busybox", "sleep", "1000"]).current_dir(shown).stdin(Stdio::null());
+        let volume = format!("{0}:{0}:ro", shown.display());
+        command.args(["run", "-d", "--name", "box", "-v", &volume, "--", "busybox", "sleep", "1000"]).stdin(Stdio::null());
         command.env("XDG_RUNTIME_DIR", service.directory.path()).env("HOME", service.directory.path());
         let started = command.env("XDG_CACHE_HOME", cache()).output().expect("it runs");
         assert!(started.status.success(), "{started:?}");

@@ -13,6 +13,7 @@ use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::pid::ProcessNumber;
 use crate::terminal::PtyId;
+use crate::terminal::settings::Settings;
 use crate::uapi::{O_RDONLY, O_RDWR, O_WRONLY};
 use crate::wait::Channel;
 
@@ -58,6 +59,8 @@ impl Files {
         let id = self.with_current(&mut process_files, |files| files.create_pty(now))?;
         if let Ok(pty) = self.ptys.get_mut(id) {
             pty.locked = false;
+            // Unlike other pseudo terminals it is that of a person, whose keys are UTF-8.
+            pty.terminal.settings = Settings::default();
             (pty.terminal.session, pty.terminal.foreground) = (process, process);
         }
         let slave = match self.open_peer(id) {
