@@ -4,6 +4,7 @@
 //! Without KVM the suite still runs all tests that do not need it, and lists at the end, test by test, what it left out.
 
 use anyhow::{Context, Result, ensure};
+use std::env;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::process::{Command, Stdio};
@@ -22,6 +23,10 @@ const GUEST_TARGET: &str = "x86_64-unknown-none";
 const WITHOUT_KVM: &str = "PANDO_TESTS_WITHOUT_KVM";
 /// The variable for the size of tests: `all` for the long runs, `hardware` (in emulated machines) for small ones.
 const SIZE: &str = "PANDO_TESTS";
+/// The variable for the number of tests that run at a time in a test program.
+const THREADS: &str = "RUST_TEST_THREADS";
+/// Tests at a time for each CPU: many wait for a service, a timer or the network.
+const TESTS_PER_CPU: usize = 2;
 /// The time limit for building and running the tests on this machine, so that a hanging test does not block the CI.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// The time limit with the long runs.
@@ -52,6 +57,9 @@ pub(crate) fn run(all: bool) -> Result<bool> {
     cargo.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
     if all {
         cargo.env(SIZE, "all");
+    }
+    if env::var_os(THREADS).is_none() {
+        cargo.env(THREADS, (TESTS_PER_CPU * thread::available_parallelism().map_or(1, usize::from)).to_string());
     }
     if kvm.is_err() {
         cargo.env(WITHOUT_KVM, "1");
@@ -144,7 +152,7 @@ fn human(time: Duration) -> String {
 
 /// Checks whether KVM can be used; the error says what to do.
 fn check_kvm() -> Result<(), String> {
-    if std::env::var_os(WITHOUT_KVM).is_some() {
+    if env::var_os(WITHOUT_KVM).is_some() {
         return Err(format!("{WITHOUT_KVM} is set; unset it to run the tests that need KVM"));
     }
     match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
