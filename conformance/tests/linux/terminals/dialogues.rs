@@ -25,7 +25,7 @@ const END: &[u8] = b"\x1b]end ";
 
 /// A step of a dialogue.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
+pub(super) enum DialogueStep {
     /// Waits until the screen has shown this.
     See(&'static str),
     /// Types this.
@@ -34,10 +34,10 @@ pub(super) enum Step {
     Resize(u16, u16),
 }
 
-use Step::{Resize, See, Type};
+use DialogueStep::{Resize, See, Type};
 
 /// The dialogue with the part `lines` of the test program `typing`.
-pub(super) const LINES: &[Step] = &[
+pub(super) const LINES: &[DialogueStep] = &[
     See("ready\r\n"),
     Type(b"plain\n"),
     See("plain\\n\r\n"),
@@ -55,7 +55,7 @@ pub(super) const LINES: &[Step] = &[
     See("the end\r\n"),
 ];
 /// The dialogue with its part `signals`.
-pub(super) const SIGNALS: &[Step] = &[
+pub(super) const SIGNALS: &[DialogueStep] = &[
     See("ready\r\n"),
     Type(b"lost\x03"),
     See("signal 2\r\n"),
@@ -74,7 +74,7 @@ pub(super) const SIGNALS: &[Step] = &[
     See("line\\n\r\n"),
 ];
 /// The dialogue with its part `window`.
-pub(super) const WINDOW: &[Step] =
+pub(super) const WINDOW: &[DialogueStep] =
     &[See("24 rows 80 columns"), Resize(50, 132), See("signal 28: 50 rows 132 columns"), Resize(7, 9), See("signal 28: 7 rows 9 columns")];
 
 /// The directory of Pando's cache of the host, so that no run prints that it is scanning.
@@ -132,7 +132,7 @@ impl Screen {
         Screen { keys, shown, child, transcript: Vec::new(), seen: 0 }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: DialogueStep) {
         match step {
             Type(keys) => self.keys.write_all(keys).expect("the terminal takes keys"),
             Resize(rows, columns) => resize(&self.keys, rows, columns),
@@ -181,25 +181,25 @@ fn resize(terminal: &impl std::os::fd::AsFd, rows: u16, columns: u16) {
 }
 
 /// Performs a dialogue. Returns the output and the exit status.
-pub(super) fn lead(words: &[&str], directory: &Path, steps: &[Step]) -> (String, i32) {
+pub(super) fn lead(words: &[&str], directory: &Path, steps: &[DialogueStep]) -> (String, i32) {
     let mut screen = Screen::new(words, directory);
     steps.iter().for_each(|step| screen.step(*step));
     screen.finish()
 }
 
 /// Performs a dialogue natively and in a cell. Returns the output and the exit status of both.
-fn lead_both(words: &[&str], options: &[&str], directory: &Path, steps: &[Step]) -> ((String, i32), (String, i32)) {
+fn lead_both(words: &[&str], options: &[&str], directory: &Path, steps: &[DialogueStep]) -> ((String, i32), (String, i32)) {
     (lead(words, directory, steps), lead(&[&[PANDO, "run", "-t"], options, &["--"], words].concat(), directory, steps))
 }
 
 /// Checks that the output and the exit status are the same.
-fn check(words: &[&str], options: &[&str], directory: &Path, steps: &[Step]) {
+fn check(words: &[&str], options: &[&str], directory: &Path, steps: &[DialogueStep]) {
     let (native, cell) = lead_both(words, options, directory, steps);
     assert_eq!(native, cell, "{words:?}");
 }
 
 /// Checks a part of the test program `typing`.
-fn check_typing(part: &str, steps: &[Step]) {
+fn check_typing(part: &str, steps: &[DialogueStep]) {
     needs_kvm!();
     let typing = program("typing", Linkage::GLIBC);
     check(&[typing.to_str().expect("a plain path"), part], &[], typing.parent().expect("a directory"), steps);
