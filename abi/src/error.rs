@@ -62,6 +62,8 @@ refusals! {
     WrongState = 15,
     /// The cell, or one of its ancestors, may not have so many descendants.
     NoMoreCells = 16,
+    /// The parent of the held cell has taken the page, or pages of the cell.
+    Taken = 17,
 }
 
 impl Refusal {

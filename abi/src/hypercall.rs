@@ -158,7 +158,23 @@ impl Hypercall {
     }
 }
 
-calls_about_a_space!(Map, Unmap, Protect, SpaceClone, SpaceSwitch, SpaceDestroy, Share, Inspect, Write, Read, MapBlocks, Populate, Count);
+calls_about_a_space!(
+    Map,
+    Unmap,
+    Protect,
+    SpaceClone,
+    SpaceSwitch,
+    SpaceDestroy,
+    Share,
+    Inspect,
+    Write,
+    Read,
+    MapBlocks,
+    Populate,
+    Count,
+    Take,
+    Give
+);
 
 hypercalls! {
     /// Ends the cell. `signal` is 0 if a program ended with `status`; otherwise it is the Linux signal that ended it, `address`
@@ -194,7 +210,8 @@ hypercalls! {
     /// Makes the kernel process the rings now. Returns 0.
     13 Doorbell doorbell();
     /// Returns the state of the page at `address` of `space`: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a
-    /// large page, bit 6 a block of a disk that is not resident, with its number in bits 12 to 43. Returns 0 where nothing is mapped.
+    /// large page, bit 6 a block of a disk that is not resident, with its number in bits 12 to 43, bit 7 taken by the cell's parent. Returns 0 where nothing is
+    /// mapped.
     14 Inspect inspect(space, address);
     /// Gives up the rest of the quantum, staying runnable. Vector registers do not survive it. Returns 0.
     15 Relinquish relinquish();
@@ -263,7 +280,8 @@ hypercalls! {
     /// space of the caller. Returns 0.
     34 Read read(space, address, target, bytes);
     /// Halts a child from now on when an event of `mask` happens in it: bit 0, a debug or breakpoint exception of its program; bit 1, a
-    /// `syscall` of its program; bit 2, its libOS calls `report`. The child cannot notice it. Returns 0.
+    /// `syscall` of its program; bit 2, its libOS calls `report`; bit 3, its memory quota, or an ancestor's, is used up. The child cannot notice
+    /// it. Returns 0.
     35 CellWatch cell_watch(cell, mask);
     /// Lets a halted child continue. With `how` 0 it continues as its registers say, and the exception or `syscall` that halted it is taken
     /// as handled. With 1 it also executes a single instruction, and a debug exception follows; no event comes before. With 2 the exception
@@ -273,7 +291,9 @@ hypercalls! {
     /// 22 words: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU. 2: the vector
     /// state, as `XSAVE` stores it. 3: the registers of its program, 18 words: those of the context, or those on save level 0 while the
     /// libOS runs. 4: records of its living descendants, also if it is not halted: as many whole ones as fit, after as many as the upper
-    /// half of `kind` says. Returns the number of bytes.
+    /// half of `kind` says. 5: the mounts of its spaces, two words each: the space and the address of a slot; the upper half of `kind` is
+    /// the number of mounts to leave out. 6: a bitmap of the swap numbers in its memory, from the upper half of `kind` on. Returns the
+    /// number of bytes.
     37 StateRead state_read(cell, kind, address, bytes);
     /// Sets state of a halted child from `bytes` bytes at `address`: its whole context (`kind` 1), its vector state (2)
     /// or the registers of its program (3). Returns 0.
@@ -284,6 +304,15 @@ hypercalls! {
     /// time counts as its own. Returns why it continues. 0: the time is over. 1: no cell of the child's family waits for a vCPU. 2: the
     /// child has ended. 3: the child was not started, or is halted or frozen. 4: an unmasked event is pending for the caller.
     40 Donate donate(cell, time);
+    /// Takes pages out of a halted child: the first ones at or after `address` of `space`, in its slot, that nothing else holds, as far as
+    /// they are consecutive, at most `pages` (1 to 128). Copies them to `buffer`, a page boundary in the running space, and leaves swap
+    /// entries with the numbers `swap`, `swap` + 1 and so on (32 bits). The libOS's pages stay. Returns in bits 0 to 31 how many
+    /// pages lie between `address` and the first, and in bits 32 to 63 how many were taken; 0 if none was found as far as was searched.
+    41 Take take(space, address, pages, buffer, swap);
+    /// Gives pages back to a halted child: the content of those of `pages` pages (1 to 128) at `address` of `space` whose swap entries have
+    /// the numbers `swap`, `swap` + 1 and so on, up to the first other entry, lies at `buffer`, a page boundary in the running space. The
+    /// child pays for them. Returns their number.
+    42 Give give(space, address, pages, buffer, swap);
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub const MAX_DISKS: u32 = 64;
 pub const MAX_PAGES: u64 = 1 << 27;
 /// Bytes that one `write` may copy: a page's worth.
 pub const MAX_WRITE_BYTES: u64 = 4096;
+/// Pages that one `take` or `give` may move: some 100 µs under the kernel's lock.
+pub const MAX_SWAP_PAGES: u64 = 128;
 /// Calls of one `batch`.
 pub const MAX_BATCH_CALLS: u64 = 64;
 /// Holdings of a cell: children, and templates that it may clone.

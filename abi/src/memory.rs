@@ -157,6 +157,8 @@ pub mod inspected {
     pub const LARGE: u64 = 1 << 5;
     /// Lazy: the page will be a block of a disk, whose number starts at bit [`BLOCK_SHIFT`].
     pub const BLOCK: u64 = 1 << 6;
+    /// The page's content is with the cell's parent, which has taken it.
+    pub const TAKEN: u64 = 1 << 7;
     /// First bit of the block's number.
     pub const BLOCK_SHIFT: u32 = 12;
 
@@ -164,6 +166,29 @@ pub mod inspected {
     #[must_use]
     pub const fn block(block: BlockNumber) -> u64 {
         BLOCK | (block.0 as u64) << BLOCK_SHIFT
+    }
+}
+
+/// The result of `take`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenPages {
+    /// Pages between the given address and the first one that was taken; if none was, those that were searched.
+    pub skipped: u32,
+    /// The number of pages that were taken.
+    pub count: u32,
+}
+
+impl TakenPages {
+    /// The result register.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.skipped as u64 | (self.count as u64) << 32
+    }
+
+    /// Decodes a result.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> TakenPages {
+        TakenPages { skipped: bits as u32, count: (bits >> 32) as u32 }
     }
 }
 

@@ -9,8 +9,10 @@ pub mod mask {
     pub const SYSCALLS: u64 = 1 << 1;
     /// The call `report` of the libOS.
     pub const REPORTS: u64 = 1 << 2;
+    /// The child needs memory, and its quota or an ancestor's is used up.
+    pub const SHORTAGE: u64 = 1 << 3;
     /// All bits.
-    pub const ALL: u64 = EXCEPTIONS | SYSCALLS | REPORTS;
+    pub const ALL: u64 = EXCEPTIONS | SYSCALLS | REPORTS | SHORTAGE;
 }
 
 /// Values of `how` of `cell_resume`.
@@ -36,6 +38,11 @@ pub mod state {
     /// The descendants as [records](crate::DescendantRecord), read-only, whether the child is halted or not. The upper half of the kind
     /// is the number of descendants to leave out.
     pub const DESCENDANTS: u64 = 4;
+    /// The mounts of its spaces, read-only, two words each: the space and the address of a slot. The upper half of the kind is the number
+    /// of mounts to leave out. The slot of the libOS is not among them.
+    pub const MOUNTS: u64 = 5;
+    /// A bitmap of the swap numbers in its memory, read-only. The upper half of the kind is the number of the first bit.
+    pub const SWAP_NUMBERS: u64 = 6;
 }
 
 /// Words of a context: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU.
@@ -72,6 +79,17 @@ pub enum HaltReason {
     Syscall,
     /// Its libOS has called `report` with these arguments.
     Report([u64; 4]),
+    /// It needs a page that its parent has taken. It goes on with the same instruction or call when it is resumed.
+    Taken {
+        /// The space.
+        space: u32,
+        /// The address of the page.
+        address: u64,
+        /// The swap number of the page.
+        number: u32,
+    },
+    /// It needs memory, and its quota or an ancestor's is used up. It goes on with the same instruction or call when it is resumed.
+    Shortage,
 }
 
 impl HaltReason {
@@ -83,6 +101,8 @@ impl HaltReason {
             HaltReason::Exception { vector, error, address } => [2, vector as u64, error, address, 0],
             HaltReason::Syscall => [3, 0, 0, 0, 0],
             HaltReason::Report([kind, first, second, third]) => [4, kind, first, second, third],
+            HaltReason::Taken { space, address, number } => [5, space as u64, address, number as u64, 0],
+            HaltReason::Shortage => [6, 0, 0, 0, 0],
         }
     }
 
@@ -94,6 +114,10 @@ impl HaltReason {
             [2, vector @ 0..=255, error, address, 0] => HaltReason::Exception { vector: vector as u8, error, address },
             [3, 0, 0, 0, 0] => HaltReason::Syscall,
             [4, kind, first, second, third] => HaltReason::Report([kind, first, second, third]),
+            [5, space @ 0..=0xffff_ffff, address, number @ 0..=0xffff_ffff, 0] => {
+                HaltReason::Taken { space: space as u32, address, number: number as u32 }
+            }
+            [6, 0, 0, 0, 0] => HaltReason::Shortage,
             _ => return None,
         })
     }
@@ -101,15 +125,16 @@ impl HaltReason {
 
 #[cfg(test)]
 mod tests {
-    use super::HaltReason::{Exception, Report, Requested, Syscall};
+    use super::HaltReason::{Exception, Report, Requested, Shortage, Syscall, Taken};
     use super::{HaltReason, REASON_WORDS};
 
     #[test]
     fn reasons_decode_to_the_encoded_ones() {
-        for reason in [Requested, Exception { vector: 3, error: 1, address: u64::MAX }, Syscall, Report([1, 2, 3, 4])] {
+        let taken = Taken { space: u32::MAX, address: u64::MAX, number: 7 };
+        for reason in [Requested, Exception { vector: 3, error: 1, address: u64::MAX }, Syscall, Report([1, 2, 3, 4]), taken, Shortage] {
             assert_eq!(HaltReason::from_words(reason.to_words()), Some(reason));
         }
-        for words in [[0; REASON_WORDS], [1, 1, 0, 0, 0], [2, 256, 0, 0, 0], [5, 0, 0, 0, 0]] {
+        for words in [[0; REASON_WORDS], [1, 1, 0, 0, 0], [2, 256, 0, 0, 0], [5, 1 << 32, 0, 0, 0], [7, 0, 0, 0, 0]] {
             assert_eq!(HaltReason::from_words(words), None, "{words:?}");
         }
     }

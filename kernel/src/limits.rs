@@ -24,6 +24,12 @@ pub const BLOCK_GROUP: u64 = 64;
 /// Tables from which one step of the eviction removes blocks: 32 MiB of them.
 pub const EVICTION_TABLES: u64 = 16;
 
+/// The part of the quota of a watched cell whose retired tables are worth a flush before the cell halts for want of memory: a sixteenth.
+pub const RETIRED_PART: u64 = 16;
+
+/// Lookups in tables that one search for pages to take, or one step of a list of taken ones, makes: some 100 µs under the lock.
+pub const TAKE_SEARCH: u64 = 2048;
+
 /// Tables and cells that one step of the eviction examines: about a millisecond under the lock.
 pub const EVICTION_PIECE: u64 = 1024;
 

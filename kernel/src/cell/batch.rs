@@ -70,6 +70,11 @@ impl Batch {
         })
     }
 
+    /// Whether the current call is about the caller's own memory.
+    pub(crate) fn is_about_caller(&self) -> bool {
+        matches!(self.current.as_deref(), Some(BatchCall::Memory(_)))
+    }
+
     /// Goes on after a step of the current call.
     pub(crate) fn after_step(&mut self, progress: OperationProgress) -> OperationProgress {
         let OperationProgress::Done(result) = progress else { return OperationProgress::More };

@@ -9,11 +9,12 @@ use super::memory_operation::MemoryOperation;
 use super::operation::Operation;
 use super::share::{Share, Weight};
 use super::watch::{ResumeMode, StateKind, WatchMask};
+use crate::memory::{SwapNumber, TreeCursor};
 use pando_abi::holding::{fact, holding_of_space, limit, port, stop};
-use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES};
+use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::watch::{CONTEXT_WORDS, VECTOR_BYTES};
-use pando_abi::{Event, HoldingName, Hypercall, Refusal, Registers};
+use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal, Registers, SpaceIndex};
 use pando_machine::PageCount;
 
 /// Bytes in the memory of the caller.
@@ -101,6 +102,17 @@ pub(crate) enum ChildOperation {
         /// The state.
         bytes: CallerBytes,
     },
+    /// Take pages out of a halted child.
+    Take(PageTransfer),
+    /// Give pages back to a halted child.
+    Give(PageTransfer),
+    /// List the swap numbers in a halted child.
+    ListSwapNumbers {
+        /// The child.
+        child: HoldingName,
+        /// The list so far.
+        listing: SwapListing,
+    },
     /// Read output of a child.
     ConsoleRead {
         /// The child's port.
@@ -122,6 +134,36 @@ pub(crate) enum ChildOperation {
         /// The bytes.
         bytes: CallerBytes,
     },
+}
+
+/// Pages that move between a child and its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageTransfer {
+    /// The child.
+    pub(crate) child: HoldingName,
+    /// The space; `None`: the one in which the child continues.
+    pub(crate) space: Option<SpaceIndex>,
+    /// The address in the space.
+    pub(crate) address: u64,
+    /// The most pages that move.
+    pub(crate) pages: u64,
+    /// The address of their content in the parent, a page boundary.
+    pub(crate) buffer: u64,
+    /// The swap number of the first.
+    pub(crate) first: SwapNumber,
+}
+
+/// A list of swap numbers in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SwapListing {
+    /// The number of the first bit.
+    pub(crate) first: u32,
+    /// The caller's buffer.
+    pub(crate) buffer: CallerBytes,
+    /// The bitmap so far.
+    pub(crate) bitmap: Vec<u8>,
+    /// The next entries to look at.
+    pub(crate) cursor: TreeCursor,
 }
 
 /// A port of a child.
@@ -168,15 +210,17 @@ impl ChildOperation {
             Hypercall::CellWatch { cell, mask } => apply(cell, Operation::Watch(WatchMask::from_bits(mask)?))?,
             Hypercall::CellResume { cell, how } => apply(cell, Operation::Resume(ResumeMode::from_bits(how)?))?,
             Hypercall::StateRead { bytes: 0, .. } => return Err(Refusal::BadArgument),
-            Hypercall::StateRead { cell, kind, address, bytes } => ChildOperation::StateRead {
-                child: holding(cell)?,
-                kind: StateKind::from_bits(kind)?,
-                buffer: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)?,
-            },
+            Hypercall::StateRead { cell, kind, address, bytes } => {
+                state_read(cell, kind, caller_bytes(address, bytes, MAX_CONSOLE_BYTES)?)?
+            }
+            Hypercall::Take { space, address, pages, buffer, swap } => ChildOperation::Take(transfer(space, address, pages, buffer, swap)?),
+            Hypercall::Give { space, address, pages, buffer, swap } => ChildOperation::Give(transfer(space, address, pages, buffer, swap)?),
             Hypercall::StateWrite { cell, kind, address, bytes } => {
                 let kind = StateKind::from_bits(kind)?;
                 let wanted = match kind {
-                    StateKind::Reason | StateKind::Descendants { .. } => return Err(Refusal::ReadOnly),
+                    StateKind::Reason | StateKind::Descendants { .. } | StateKind::Mounts { .. } | StateKind::SwapNumbers { .. } => {
+                        return Err(Refusal::ReadOnly);
+                    }
                     StateKind::Context => CONTEXT_WORDS * 8,
                     StateKind::Vector => VECTOR_BYTES,
                     StateKind::Program => Registers::WORDS * 8,
@@ -221,6 +265,32 @@ fn of_child_memory(call: Hypercall) -> Result<Option<ChildOperation>, Refusal> {
     }
     let own = if space as u32 == u32::MAX { CURRENT_SPACE } else { u64::from(space as u32) };
     Ok(Some(ChildOperation::Memory { child, call: call.with_space(own), started: None }))
+}
+
+fn state_read(cell: u64, kind: u64, buffer: CallerBytes) -> Result<ChildOperation, Refusal> {
+    let (child, kind) = (holding(cell)?, StateKind::from_bits(kind)?);
+    Ok(match kind {
+        StateKind::SwapNumbers { first } => ChildOperation::ListSwapNumbers {
+            child,
+            listing: SwapListing { first, buffer, bitmap: Vec::new(), cursor: TreeCursor::default() },
+        },
+        kind => ChildOperation::StateRead { child, kind, buffer },
+    })
+}
+
+/// A transfer of pages between the caller and a child, whose space is named.
+fn transfer(space: u64, address: u64, pages: u64, buffer: u64, swap: u64) -> Result<PageTransfer, Refusal> {
+    let child = holding(holding_of_space(space).ok_or(Refusal::NoSuchHolding)?)?;
+    let first = u32::try_from(swap).map_err(|_| Refusal::BadArgument)?;
+    // The last number fits as well.
+    if !(1..=MAX_SWAP_PAGES).contains(&pages) || u64::from(u32::MAX - first) < pages - 1 {
+        return Err(Refusal::BadArgument);
+    }
+    if !buffer.is_multiple_of(PAGE_SIZE) {
+        return Err(Refusal::BadAddress);
+    }
+    let space = Some(space as u32).filter(|space| *space != u32::MAX).map(SpaceIndex);
+    Ok(PageTransfer { child, space, address, pages, buffer, first: SwapNumber(first) })
 }
 
 fn holding(bits: u64) -> Result<HoldingName, Refusal> {
@@ -311,9 +381,9 @@ mod tests {
         let (cell, bad) = (HoldingName::ROOT.bits(), Err(Refusal::BadArgument));
         for call in [
             Hypercall::CellStop { cell, how: 4 },
-            Hypercall::CellWatch { cell, mask: 8 },
+            Hypercall::CellWatch { cell, mask: 16 },
             Hypercall::CellResume { cell, how: 3 },
-            Hypercall::StateRead { cell, kind: 5, address: 0, bytes: 8 },
+            Hypercall::StateRead { cell, kind: 7, address: 0, bytes: 8 },
             Hypercall::StateRead { cell, kind: 0, address: 0, bytes: 0 },
             Hypercall::StateWrite { cell, kind: 1, address: 0, bytes: 8 },
             Hypercall::CellState { cell, fact: 5 },

@@ -64,7 +64,7 @@ impl Counters {
             Fault::Allocated => &mut self.lazy_faults,
             Fault::Copied { .. } | Fault::CopiedCluster => &mut self.copy_faults,
             Fault::Mapped => &mut self.block_faults,
-            Fault::Spurious | Fault::Absent(_) | Fault::Unreadable | Fault::Refused => return,
+            Fault::Spurious | Fault::Absent(_) | Fault::Taken(_) | Fault::Unreadable | Fault::Refused => return,
         };
         *count += 1;
         self.faults += 1;

@@ -8,7 +8,7 @@ use super::virtual_registers::RESERVED_PAGES;
 use crate::memory::{Block, CopyAuthority, Count, Frames, Lookup, MemoryError, PageSpan, SpaceSet, View};
 use pando_abi::layout::SYSTEM_SLOT;
 use pando_abi::limits::MAX_WRITE_BYTES;
-use pando_abi::memory::inspected::{self, LARGE, LAZY, RESIDENT};
+use pando_abi::memory::inspected::{self, LARGE, LAZY, RESIDENT, TAKEN};
 use pando_abi::memory::{CURRENT_SPACE, counted};
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 
@@ -342,6 +342,7 @@ fn describe(found: Option<Lookup>) -> u64 {
         View::Page { .. } => permissions | RESIDENT | if found.level > 1 { LARGE } else { 0 },
         View::Lazy { large, .. } => permissions | LAZY | if large { LARGE } else { 0 },
         View::Block { block, .. } => permissions | LAZY | inspected::block(block.number),
+        View::Taken { .. } => permissions | TAKEN,
         View::Empty | View::Table { .. } => 0,
     }
 }

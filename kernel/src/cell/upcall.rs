@@ -198,9 +198,11 @@ pub(crate) fn end_of(error: CopyError) -> End {
     match error {
         CopyError::Shortage(crate::memory::Shortage::Machine) => End::MachineFull,
         // The page is the cell's own, and none of its calls can remap it.
-        CopyError::Shortage(crate::memory::Shortage::Quota) | CopyError::Refused | CopyError::Absent(_) | CopyError::Unreadable => {
-            End::Quota
-        }
+        CopyError::Shortage(crate::memory::Shortage::Quota)
+        | CopyError::Refused
+        | CopyError::Absent(_)
+        | CopyError::Taken(_)
+        | CopyError::Unreadable => End::Quota,
     }
 }
 

@@ -16,6 +16,8 @@ impl WatchMask {
     pub(crate) const SYSCALLS: WatchMask = WatchMask(mask::SYSCALLS);
     /// Reports of the libOS.
     pub(crate) const REPORTS: WatchMask = WatchMask(mask::REPORTS);
+    /// A need of memory beyond a quota.
+    pub(crate) const SHORTAGE: WatchMask = WatchMask(mask::SHORTAGE);
 
     /// Checks an argument of a hypercall.
     ///
@@ -73,6 +75,16 @@ pub(crate) enum StateKind {
         /// Descendants that are left out.
         first: u32,
     },
+    /// The mounts of its spaces from this one on.
+    Mounts {
+        /// Mounts that are left out.
+        first: u32,
+    },
+    /// The swap numbers in its memory.
+    SwapNumbers {
+        /// The first of them.
+        first: u32,
+    },
 }
 
 impl StateKind {
@@ -86,9 +98,16 @@ impl StateKind {
             state::CONTEXT => Ok(StateKind::Context),
             state::VECTOR => Ok(StateKind::Vector),
             state::PROGRAM => Ok(StateKind::Program),
-            // The upper half is a number for this kind only.
-            _ if bits as u32 as u64 == state::DESCENDANTS => Ok(StateKind::Descendants { first: (bits >> 32) as u32 }),
-            _ => Err(Refusal::BadArgument),
+            // The upper half is a number for these kinds only.
+            _ => {
+                let first = (bits >> 32) as u32;
+                match u64::from(bits as u32) {
+                    state::DESCENDANTS => Ok(StateKind::Descendants { first }),
+                    state::MOUNTS => Ok(StateKind::Mounts { first }),
+                    state::SWAP_NUMBERS => Ok(StateKind::SwapNumbers { first }),
+                    _ => Err(Refusal::BadArgument),
+                }
+            }
         }
     }
 }
@@ -112,7 +131,9 @@ impl CpuState {
     pub(crate) fn decode(kind: StateKind, bytes: &[u8]) -> Result<CpuState, Refusal> {
         let words = || bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<u64>>();
         let state = match kind {
-            StateKind::Reason | StateKind::Descendants { .. } => return Err(Refusal::ReadOnly),
+            StateKind::Reason | StateKind::Descendants { .. } | StateKind::Mounts { .. } | StateKind::SwapNumbers { .. } => {
+                return Err(Refusal::ReadOnly);
+            }
             StateKind::Context => words().try_into().ok().and_then(Context::from_words).map(CpuState::Context),
             StateKind::Program => words().try_into().ok().map(|words| CpuState::Program(Registers::from_words(words))),
             StateKind::Vector => {

@@ -46,6 +46,7 @@ impl OperationError {
             OperationError::Memory(MemoryError::Short(Shortage::Quota)) => Refusal::Quota,
             OperationError::Memory(MemoryError::Short(Shortage::Machine)) => Refusal::NoMemory,
             OperationError::Memory(MemoryError::Absent(_)) => Refusal::BadAddress,
+            OperationError::Memory(MemoryError::Taken(_)) => Refusal::Taken,
             // A child has ended, or a template that the cell holds.
             OperationError::NoSuchCell(_) | OperationError::Ended { .. } => Refusal::NoSuchHolding,
             OperationError::WrongState { .. } => Refusal::WrongState,
@@ -62,6 +63,7 @@ impl OperationError {
             OperationError::Memory(MemoryError::Refused(refusal)) => OperatorError::Refused(refusal),
             OperationError::Memory(MemoryError::Short(shortage)) => OperatorError::Short(shortage),
             OperationError::Memory(MemoryError::Absent(_)) => OperatorError::Disk(DiskError),
+            OperationError::Memory(MemoryError::Taken(_)) => OperatorError::Refused(Refusal::Taken),
             OperationError::NoSuchCell(cell) => OperatorError::NoSuchCell(cell),
             OperationError::Ended { cell, end } => OperatorError::Ended { cell, end },
             OperationError::WrongState { cell, state, requirement } => {

@@ -15,8 +15,9 @@ use crate::cell::operation::Operation;
 use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
 use crate::limits::{FLUSH_WAITS, SPURIOUS_FAULTS, START_TIME};
-use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage};
+use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage, TakenPage};
 use crate::sched::donation::Donation;
+use pando_abi::PAGE_SIZE;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::offset;
@@ -88,7 +89,7 @@ pub(super) struct VcpuEntry {
     pub(super) timer: Nanos,
 }
 
-fn ended(end: End) -> NextStep {
+pub(super) fn ended(end: End) -> NextStep {
     NextStep::Leave(LeaveReason::Ended(end))
 }
 
@@ -232,6 +233,10 @@ impl State {
                 }
                 Ok(Fault::Spurious) => return self.spurious(id, exception.address),
                 Ok(Fault::Absent(wanted)) => return NextStep::Read(wanted),
+                Ok(Fault::Taken(number)) => {
+                    let page = TakenPage { space: cell.memory.current(), address: exception.address & !(PAGE_SIZE - 1), number };
+                    return self.halt_for_page(id, page);
+                }
                 Ok(Fault::Unreadable) => exception.error |= UNREADABLE,
                 Ok(Fault::Refused) => {}
                 Err(shortage) => return self.after_shortage(id, shortage),
@@ -399,6 +404,14 @@ impl State {
                 self.running(id).0.execution.work = Some(work);
                 NextStep::Read(wanted)
             }
+            Err(OperationError::Memory(MemoryError::Taken(page))) => {
+                self.running(id).0.execution.work = Some(work);
+                self.halt_for_page(id, page)
+            }
+            Err(OperationError::Memory(MemoryError::Short(Shortage::Quota))) if self.halts_for_shortage(id, &work) => {
+                self.running(id).0.execution.work = Some(work);
+                self.halt_unfinished(id, HaltReason::Shortage)
+            }
             Err(error @ OperationError::Memory(MemoryError::Short(shortage))) => match self.remedy(id, shortage) {
                 Some(next) => {
                     self.running(id).0.execution.work = Some(work);
@@ -440,12 +453,16 @@ impl State {
         match error {
             CopyError::Absent(wanted) => NextStep::Read(wanted),
             CopyError::Shortage(shortage) => self.after_shortage(id, shortage),
+            CopyError::Taken(page) => self.halt_for_page(id, page),
             CopyError::Refused | CopyError::Unreadable => ended(End::Host("the kernel's pages in the cell are not mapped".into())),
         }
     }
 
     /// Handles a shortage of a page that the cell needs to continue.
     pub(super) fn after_shortage(&mut self, id: CellId, shortage: Shortage) -> NextStep {
+        if shortage == Shortage::Quota && self.is_watched_for_shortage(id) {
+            return self.halt_unfinished(id, HaltReason::Shortage);
+        }
         if let Some(next) = self.remedy(id, shortage) {
             return next;
         }

@@ -15,6 +15,7 @@ use crate::device::console::Console;
 use crate::device::disk::{Disk, DiskError};
 use crate::limits::BLOCK_GROUP;
 use crate::memory::{AccountId, DiskId, MemoryExport, MemoryImage, PageSource, TrainingTraces};
+use pando_abi::Refusal;
 use pando_machine::{FRAME_SIZE, PageCount};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -66,6 +67,9 @@ impl Kernel {
         let mut snapshot = Snapshot { shared: &self.shared, account, listing: None, disk: None };
         let image = self.attempt("export", |state| {
             let (live, frames) = state.require(id, Requirement::Frozen)?;
+            if live.cell.memory.is_taken_from() {
+                return Err(Refusal::Taken.into());
+            }
             let image = CellImage {
                 record: CellRecord::of(&live.cell, &live.execution),
                 console: live.console.positions(),

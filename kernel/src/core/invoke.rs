@@ -139,7 +139,10 @@ impl State {
 
     /// Clones a cell, for a parent or for the operator.
     pub(super) fn clone_cell(&mut self, source: CellId, quota: PageCount, parent: Option<CellId>) -> Result<CellId, OperationError> {
-        self.require(source, Requirement::Cloneable)?;
+        let (live, _) = self.require(source, Requirement::Cloneable)?;
+        if live.cell.memory.is_taken_from() {
+            return Err(Refusal::Taken.into());
+        }
         let reservation = self.reserve(quota, parent)?;
         let (wake, wake_channel) = (self.waker(reservation.id), self.waker(reservation.id));
         let (live, frames) = self.running(source);

@@ -26,6 +26,7 @@ mod ports;
 mod reading;
 mod starts;
 mod state;
+mod taking;
 #[cfg(test)]
 mod tests;
 mod training;

@@ -17,7 +17,7 @@ use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
 use crate::device::console::{ConsoleOutput, ConsolePort, Stream};
 use crate::limits::ORPHANS_PIECE;
-use crate::memory::{CopyAuthority, Frames};
+use crate::memory::{CopyAuthority, Frames, MemoryError};
 use pando_abi::holding::{ChildState, ConsoleProgress};
 use pando_abi::{Event, HoldingName, Hypercall, Refusal};
 use std::sync::Arc;
@@ -90,6 +90,9 @@ impl State {
                 return self.invoke(Subject::Cell(child), &mut Operation::Grant { template });
             }
             ChildOperation::StateRead { child, kind, buffer } => self.read_child_state(caller, *child, *kind, *buffer)?,
+            ChildOperation::Take(transfer) => self.take_pages(caller, *transfer)?,
+            ChildOperation::Give(transfer) => self.give_pages(caller, *transfer)?,
+            ChildOperation::ListSwapNumbers { child, listing } => return self.list_swap_numbers(caller, *child, listing),
             ChildOperation::StateWrite { child, kind, bytes } => return self.write_child_state(caller, *child, *kind, *bytes),
             ChildOperation::ConsoleRead { port, buffer } => self.read_child_port(caller, *port, *buffer)?.bits(),
             ChildOperation::ConsoleClose { port, stream } => self.close_child_stream(caller, *port, *stream)?,
@@ -165,18 +168,18 @@ impl State {
         if let MemoryOperation::Read { range, within, target, bytes } = operation {
             let (range, within, target) = (range.clone(), *within, *target);
             let mut copy = vec![0; *bytes];
-            live.cell.memory.read_from(frames, &range, within, &mut copy)?;
+            live.cell.memory.read_from(frames, &range, within, &mut copy).map_err(of_child)?;
             self.write_caller(caller, target, &copy)?;
             return Ok(OperationProgress::Done(0));
         }
         if let MemoryOperation::Write { range, within, source, bytes } = operation {
             let bytes = self.read_caller(caller, CallerBytes { address: *source, count: *bytes })?;
             let (live, frames) = self.require(child, Requirement::AtRest)?;
-            live.cell.memory.write_into(frames, range, *within, &bytes)?;
+            live.cell.memory.write_into(frames, range, *within, &bytes).map_err(of_child)?;
             return Ok(OperationProgress::Done(0));
         }
         let (live, frames) = self.require(child, Requirement::AtRest)?;
-        Ok(operation.step(&mut live.cell.memory, frames)?)
+        Ok(operation.step(&mut live.cell.memory, frames).map_err(of_child)?)
     }
 
     /// Copies bytes into the caller.
@@ -292,6 +295,14 @@ impl State {
         {
             self.raise_child_event(cell);
         }
+    }
+}
+
+/// The error of a parent's access to the memory of a child. The parent itself has the pages that were taken.
+fn of_child(error: impl Into<MemoryError>) -> MemoryError {
+    match error.into() {
+        MemoryError::Taken(_) => Refusal::Taken.into(),
+        other => other,
     }
 }
 

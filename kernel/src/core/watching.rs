@@ -87,12 +87,14 @@ impl State {
         buffer: CallerBytes,
     ) -> Result<u64, OperationError> {
         let child = self.child(caller, child)?;
-        if let StateKind::Descendants { first } = kind {
-            return self.read_descendants(caller, child, first, buffer);
+        match kind {
+            StateKind::Descendants { first } => return self.read_descendants(caller, child, first, buffer),
+            StateKind::Mounts { first } => return self.read_mounts(caller, child, first, buffer),
+            _ => {}
         }
         let (LiveCell { cell, execution, .. }, frames) = self.require(child, Requirement::Halted)?;
         let mut bytes: Vec<u8> = match (kind, &execution.vector) {
-            (StateKind::Descendants { .. }, _) => Vec::new(),
+            (StateKind::Descendants { .. } | StateKind::Mounts { .. } | StateKind::SwapNumbers { .. }, _) => Vec::new(),
             (StateKind::Reason, _) => cell.watch.reason.map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),
             (StateKind::Context, _) => to_bytes(&execution.context.to_words()),
             (StateKind::Program, _) => to_bytes(&execution.program_registers(cell, frames)?.to_words()),
@@ -137,7 +139,7 @@ fn deliver(live: &mut LiveCell, frames: &mut Frames, reason: HaltReason) -> Resu
     match reason {
         HaltReason::Exception { vector, error, address } => execution.raise(cell, frames, Exception { vector, error, address }),
         HaltReason::Syscall => execution.raise_syscall(cell, frames),
-        HaltReason::Requested | HaltReason::Report(_) => Ok(()),
+        HaltReason::Requested | HaltReason::Report(_) | HaltReason::Taken { .. } | HaltReason::Shortage => Ok(()),
     }
 }
 

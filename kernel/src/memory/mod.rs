@@ -10,6 +10,7 @@
 //! Each uses only those before it in this list.
 //! - [`rules`]: leaves out rules of the page-table discipline, for canaries
 //! - [`block`]: names of disks and their blocks
+//! - [`taken`]: names of pages that a cell's parent has taken
 //! - [`frames`]: physical memory. Frames, their holders and payers, and the registry of blocks in memory
 //! - [`tree`]: page tables. Entries, lookups, edits, gradual release
 //! - [`paging`]: demand paging. Faults, blocks to read, eviction, and the kernel's own accesses to a tree
@@ -51,6 +52,7 @@ pub mod paging;
 pub mod prefetch;
 pub mod rules;
 pub mod spaces;
+pub mod taken;
 pub mod tree;
 
 pub use block::{Block, DiskId};
@@ -62,5 +64,6 @@ pub(crate) use prefetch::{PrefetchBatch, PrefetchSet, TrainingTraces};
 pub use prefetch::{StartMode, StartTrace};
 pub use rules::Rules;
 pub use spaces::{ClockHand, PageSpan, SpaceSet};
-pub(crate) use spaces::{CopyBetweenError, copy_between};
+pub(crate) use spaces::{CopyBetweenError, TreeCursor, copy_between};
+pub use taken::{SwapNumber, TakenPage};
 pub use tree::{Count, Lookup, View};

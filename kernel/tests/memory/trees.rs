@@ -50,7 +50,7 @@ fn had<T>(result: Result<T, MemoryError>) -> Option<Result<T, Refusal>> {
     match result {
         Ok(value) => Some(Ok(value)),
         Err(MemoryError::Refused(refusal)) => Some(Err(refusal)),
-        Err(MemoryError::Short(_) | MemoryError::Absent(_)) => None,
+        Err(MemoryError::Short(_) | MemoryError::Absent(_) | MemoryError::Taken(_)) => None,
     }
 }
 
@@ -245,7 +245,7 @@ impl Trees {
                 }
                 Err(CopyError::Refused) => assert!(!allowed, "the kernel could not write {start:#x}"),
                 Err(CopyError::Unreadable) => assert!(page.is_some_and(|page| page.lost), "the kernel could not read {start:#x}"),
-                Err(CopyError::Shortage(_) | CopyError::Absent(_)) => self.shortages += 1,
+                Err(CopyError::Shortage(_) | CopyError::Absent(_) | CopyError::Taken(_)) => self.shortages += 1,
             }
         } else {
             let allowed = page.is_some_and(|page| authority == CopyAuthority::Operator || page.permissions.readable());

@@ -9,6 +9,7 @@ mod donations;
 mod families;
 mod ports;
 mod random;
+mod taking;
 mod threads;
 mod watch_rules;
 mod watching;

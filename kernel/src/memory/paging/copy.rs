@@ -10,8 +10,9 @@ use super::error::MemoryError;
 use super::residency::BlockAbsence;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::rules::Rules;
+use crate::memory::taken::TakenPage;
 use crate::memory::tree::{Lookup, PATH_TABLES, TREE_PAGES, Tree, View};
-use pando_abi::Refusal;
+use pando_abi::{Refusal, SpaceIndex};
 use pando_machine::{ExecutableBytes, FRAME_SIZE, FrameId};
 use std::ops::Range;
 
@@ -30,6 +31,21 @@ pub enum CopyError {
     /// It is a block that cannot be read.
     #[error("the memory is a block of a disk that cannot be read")]
     Unreadable,
+    /// The parent of the cell has taken the page, and must give it back first. A tree knows the page's address in its slot only:
+    /// [`CopyError::in_slot`] adds the rest.
+    #[error("the parent of the cell has taken the memory")]
+    Taken(TakenPage),
+}
+
+impl CopyError {
+    /// The error of an access to this slot of a space.
+    #[must_use]
+    pub(in crate::memory) fn in_slot(self, space: SpaceIndex, slot: usize) -> CopyError {
+        match self {
+            CopyError::Taken(page) => CopyError::Taken(page.in_slot(space, slot)),
+            other => other,
+        }
+    }
 }
 
 impl From<CopyError> for MemoryError {
@@ -38,6 +54,7 @@ impl From<CopyError> for MemoryError {
             CopyError::Refused | CopyError::Unreadable => MemoryError::Refused(Refusal::BadAddress),
             CopyError::Shortage(shortage) => MemoryError::Short(shortage),
             CopyError::Absent(wanted) => MemoryError::Absent(wanted),
+            CopyError::Taken(page) => MemoryError::Taken(page),
         }
     }
 }
@@ -48,6 +65,7 @@ impl From<MemoryError> for CopyError {
             MemoryError::Refused(_) => CopyError::Refused,
             MemoryError::Short(shortage) => CopyError::Shortage(shortage),
             MemoryError::Absent(wanted) => CopyError::Absent(wanted),
+            MemoryError::Taken(page) => CopyError::Taken(page),
         }
     }
 }
@@ -159,6 +177,7 @@ impl Tree {
         }
         Ok(match found.view {
             View::Block { block, .. } => Some(self.resident_frame(frames, page, block)?),
+            View::Taken { number, .. } => return Err(CopyError::Taken(TakenPage::of_tree(page, number))),
             _ => found.frame(page),
         })
     }
@@ -196,6 +215,9 @@ impl Tree {
             // Before the lookup in the registry: making room may reclaim this very block.
             frames.ensure(account, PATH_TABLES + 1)?;
             self.resident_frame(frames, page, block)?;
+        }
+        if let View::Taken { number, .. } = found.view {
+            return Err(CopyError::Taken(TakenPage::of_tree(page, number)));
         }
         if is_exclusive(frames, &found) {
             return Ok(());

@@ -5,6 +5,7 @@ use super::block_read::BlockRequest;
 use super::residency::{BlockAbsence, table_span};
 use crate::limits::FAULT_AROUND;
 use crate::memory::frames::{AccountId, Frames, Shortage};
+use crate::memory::taken::SwapNumber;
 use crate::memory::tree::{PATH_TABLES, Tree, View, span};
 use pando_abi::Permissions;
 use pando_machine::FrameId;
@@ -52,6 +53,8 @@ pub enum Fault {
     Spurious,
     /// A block must be read first; nothing has changed.
     Absent(BlockRequest),
+    /// The cell's parent has taken the page, whose swap number this is; nothing has changed.
+    Taken(SwapNumber),
     /// It is a block that cannot be read.
     Unreadable,
     /// Nothing is mapped there, or the permissions forbid the access: the cell must handle it.
@@ -90,6 +93,7 @@ impl Tree {
                     Err(BlockAbsence::Short(shortage)) => Err(shortage),
                 }
             }
+            View::Taken { number, .. } => Ok(Fault::Taken(number)),
             View::Empty | View::Table { .. } => Ok(Fault::Refused),
         }
     }

@@ -6,6 +6,7 @@ use super::error::MemoryError;
 use crate::limits::BLOCK_GROUP;
 use crate::memory::block::Block;
 use crate::memory::frames::{Frames, Shortage};
+use crate::memory::taken::TakenPage;
 use crate::memory::tree::{Lookup, TREE_PAGES, Tree, View, span};
 use pando_abi::BlockNumber;
 use pando_machine::FrameId;
@@ -61,7 +62,7 @@ impl Tree {
     /// blocks at all.
     ///
     /// # Errors
-    /// The very first page is a block that must be read, or there is no room for it.
+    /// The very first page is a block that must be read or was taken, or there is no room for it.
     pub(in crate::memory) fn ready(&self, frames: &Frames, pages: &Range<u64>) -> Result<Ready, MemoryError> {
         let mut ready = Ready { pages: pages.start..pages.start, blocks: false };
         while ready.pages.end < pages.end {
@@ -75,6 +76,8 @@ impl Tree {
                     Err(BlockAbsence::Short(shortage)) if first => return Err(MemoryError::Short(shortage)),
                     Err(_) => break,
                 },
+                View::Taken { number, .. } if first => return Err(MemoryError::Taken(TakenPage::of_tree(page, number))),
+                View::Taken { .. } => break,
                 _ if ready.blocks || matches!(view, View::Block { .. }) => break,
                 _ => span(level) - page % span(level),
             };

@@ -76,13 +76,29 @@ impl SpaceSet {
         }
     }
 
+    /// The same for a cell whose account may be full ([`Tree::renew_path_overdrawn`]).
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub(crate) fn renew_path_overdrawn(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
+        if frames.rules().contains_rule(Rules::WITHOUT_CONFIRMATION) {
+            return Ok(());
+        }
+        let account = self.account;
+        let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(()) };
+        match self.tree(range.space, range.slot) {
+            Some(tree) => tree.renew_path_overdrawn(frames, account, range.pages.start),
+            None => Ok(()),
+        }
+    }
+
     /// Copies bytes out of the running space.
     ///
     /// # Errors
     /// They are not all mapped, or may not be read.
     pub fn read(&mut self, frames: &Frames, address: u64, bytes: &mut [u8], authority: CopyAuthority) -> Result<(), CopyError> {
         let (tree, _, offset) = self.locate(address, bytes.len())?;
-        tree.read(frames, offset, bytes, authority)
+        tree.read(frames, offset, bytes, authority).map_err(|error| self.in_current(error, address))
     }
 
     /// Copies bytes into the running space.
@@ -91,7 +107,7 @@ impl SpaceSet {
     /// They are not all mapped, or may not be written, or there is no memory for them.
     pub fn write(&mut self, frames: &mut Frames, address: u64, bytes: &[u8], authority: CopyAuthority) -> Result<(), CopyError> {
         let (tree, account, offset) = self.locate(address, bytes.len())?;
-        tree.write(frames, account, offset, bytes, authority)
+        tree.write(frames, account, offset, bytes, authority).map_err(|error| self.in_current(error, address))
     }
 
     /// Fills whole pages of the running space with pages of the program's file, regardless of their permissions.
@@ -101,7 +117,7 @@ impl SpaceSet {
     pub fn load(&mut self, frames: &mut Frames, address: u64, bytes: &'static ExecutableBytes, pages: Range<u32>) -> Result<(), CopyError> {
         let length = (pages.end - pages.start) as usize * FRAME_SIZE;
         let (tree, account, offset) = self.locate(address, length)?;
-        tree.load(frames, account, offset, bytes, pages)
+        tree.load(frames, account, offset, bytes, pages).map_err(|error| self.in_current(error, address))
     }
 
     /// Finds the tree that contains `length` bytes of the running space, the account that pays for it, and the bytes' offset in it.
@@ -119,6 +135,7 @@ impl SpaceSet {
     pub fn read_from(&mut self, frames: &Frames, range: &PageSpan, within: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
         let tree = self.tree(range.space, range.slot).ok_or(CopyError::Refused)?;
         tree.read(frames, range.pages.start * PAGE_SIZE + within, bytes, CopyAuthority::Operator)
+            .map_err(|error| error.in_slot(range.space, range.slot))
     }
 
     /// Copies bytes into mapped pages, from `within` bytes into the first of them on, regardless of their permissions.
@@ -129,9 +146,10 @@ impl SpaceSet {
         let account = self.account;
         let tree = self.tree(range.space, range.slot).ok_or(CopyError::Refused)?;
         for page in range.pages.clone() {
-            tree.make_exclusive(frames, account, page)?;
+            tree.make_exclusive(frames, account, page).map_err(|error| error.in_slot(range.space, range.slot))?;
         }
         tree.write(frames, account, range.pages.start * PAGE_SIZE + within, bytes, CopyAuthority::Operator)
+            .map_err(|error| error.in_slot(range.space, range.slot))
     }
 
     /// Makes the page at an address of the running space present and exclusive to the cell: no write to it fails until the next clone.
@@ -140,7 +158,12 @@ impl SpaceSet {
     /// Nothing is mapped there, or there is no memory for it.
     pub fn make_exclusive(&mut self, frames: &mut Frames, address: u64) -> Result<(), CopyError> {
         let (tree, account, offset) = self.locate(address, 1)?;
-        tree.make_exclusive(frames, account, offset / PAGE_SIZE)
+        tree.make_exclusive(frames, account, offset / PAGE_SIZE).map_err(|error| self.in_current(error, address))
+    }
+
+    /// The error of an access to the slot of an address in the running space.
+    pub(super) fn in_current(&self, error: CopyError, address: u64) -> CopyError {
+        error.in_slot(self.current, (address / SLOT_SIZE) as usize)
     }
 }
 

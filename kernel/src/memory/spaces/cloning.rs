@@ -65,6 +65,7 @@ impl SpaceSet {
             traces: TrainingTraces::default(),
             prefetch: PrefetchState::new(self.traces.prefetch_set().clone()),
             clusters: CopyClusters::default(),
+            is_taken_from: self.is_taken_from,
         }
     }
 }

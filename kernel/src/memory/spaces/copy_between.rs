@@ -4,6 +4,7 @@
 use super::set::SpaceSet;
 use crate::memory::frames::Frames;
 use crate::memory::paging::{CopyAuthority, CopyError, pages_of};
+use pando_abi::layout::SLOT_SIZE;
 use pando_machine::FRAME_SIZE;
 
 /// The content of lazy memory.
@@ -30,17 +31,22 @@ pub(crate) fn copy_between(
     (to, target): (&mut SpaceSet, u64),
     length: usize,
 ) -> Result<(), CopyBetweenError> {
+    let (from_space, to_space, slot_of) = (from.current(), to.current(), |address: u64| (address / SLOT_SIZE) as usize);
     let (source, _, start) = from.locate(address, length).map_err(CopyBetweenError::From)?;
     let (tree, account, offset) = to.locate(target, length).map_err(CopyBetweenError::To)?;
     // Consecutive pages of one side have parts of the same page on the other side, which is looked up once.
     let mut last = None;
     for (page, within, range) in pages_of(offset, length) {
-        let destination = tree.writable_frame(frames, account, page, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
+        let destination = tree
+            .writable_frame(frames, account, page, CopyAuthority::Cell)
+            .map_err(|error| CopyBetweenError::To(error.in_slot(to_space, slot_of(target))))?;
         let mut position = within;
         for (page, within, range) in pages_of(start + range.start as u64, range.len()) {
             let frame = match last {
                 Some((at, frame)) if at == page => frame,
-                _ => source.readable_frame(frames, page, CopyAuthority::Cell).map_err(CopyBetweenError::From)?,
+                _ => source
+                    .readable_frame(frames, page, CopyAuthority::Cell)
+                    .map_err(|error| CopyBetweenError::From(error.in_slot(from_space, slot_of(address))))?,
             };
             last = Some((page, frame));
             match frame {

@@ -77,7 +77,7 @@ impl SpaceSet {
         let account = self.account;
         let mut piece = first_piece(&range.pages);
         if let Some(tree) = self.tree(range.space, range.slot) {
-            let ready = tree.ready(frames, &piece)?;
+            let ready = tree.ready(frames, &piece).map_err(|error| error.in_slot(range.space, range.slot))?;
             piece = ready.pages.clone();
             if ready.blocks {
                 tree.map_resident(frames, account, ready.pages)?;

@@ -9,6 +9,7 @@
 //! - [`copy_between`]: copies between two cells
 //! - [`cloning`]: clones of a space, and of all memory
 //! - [`disks`]: attached disks
+//! - [`taking`]: pages that a parent takes and gives
 //! - [`eviction`]: eviction of blocks from a cell's mappings
 //! - [`starts`]: traces of starts
 //! - [`training`] and [`prefetching`]: recording and copying of expected pages
@@ -24,6 +25,7 @@ mod prefetching;
 mod set;
 mod space;
 mod starts;
+mod taking;
 mod training;
 
 pub(crate) use copy_between::{CopyBetweenError, copy_between};
@@ -32,3 +34,4 @@ pub use page_span::PageSpan;
 pub use set::SpaceSet;
 pub(in crate::memory) use set::{Segment, can_hold_segment};
 pub(in crate::memory) use space::{MountSource, Space};
+pub(crate) use taking::TreeCursor;

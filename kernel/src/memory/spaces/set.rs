@@ -42,6 +42,8 @@ pub struct SpaceSet {
     pub(crate) prefetch: PrefetchState,
     /// Where shared pages were written recently.
     pub(super) clusters: CopyClusters,
+    /// Whether a parent has ever taken pages: it keeps their content, so no other cell can have this memory.
+    pub(super) is_taken_from: bool,
 }
 
 impl SpaceSet {
@@ -61,6 +63,7 @@ impl SpaceSet {
             traces: TrainingTraces::default(),
             prefetch: PrefetchState::default(),
             clusters: CopyClusters::default(),
+            is_taken_from: false,
         };
         set.create_space(frames).expect("the first space is within every limit");
         set

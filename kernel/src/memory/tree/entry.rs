@@ -8,13 +8,15 @@
 //!                          Bit 11: lazy zero memory; bit 8: in a large page; address bits all ones.
 //!                          Bit 7: a block of a disk; address bits 12 to 43: the number of the first block that the entry spans;
 //!                          bits 52 to 62: the disk.
-//!                          Bits 9, 10 and 63 as above. Address bits 44 to 51 are ones in both, so that no speculative load
+//!                          Bit 6: a page that the cell's parent has taken; address bits 12 to 43: its swap number.
+//!                          Bits 9, 10 and 63 as above. Address bits 44 to 51 are ones in all, so that no speculative load
 //!                          reaches memory.
 //! ```
 //! Accessed and dirty are set from the start: a CPU that has to set them takes several times longer for a first access. Only where the
 //! kernel wants to know which blocks are accessed, their entries come without the first ([`accessed_blocks`](super::accessed_blocks)).
 
 use crate::memory::block::{Block, DiskId};
+use crate::memory::taken::SwapNumber;
 use pando_abi::{BlockNumber, Permissions};
 use pando_machine::{FrameId, HugeFrame};
 
@@ -23,6 +25,7 @@ const WRITE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 const ACCESSED: u64 = 1 << 5;
 const ACCESSED_DIRTY: u64 = ACCESSED | 1 << 6;
+const TAKEN: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
 const BLOCK: u64 = 1 << 7;
 const LAZY_LARGE: u64 = 1 << 8;
@@ -31,10 +34,10 @@ const MAY_READ: u64 = 1 << 10;
 const LAZY: u64 = 1 << 11;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const NO_EXECUTE: u64 = 1 << 63;
-/// Address bits beyond the memory of any machine, and beyond a block's number.
+/// Address bits beyond the memory of any machine, and beyond a number of a block or of swap.
 const BEYOND_MEMORY: u64 = 0x000f_f000_0000_0000;
-const BLOCK_NUMBER: u64 = 0xffff_ffff << BLOCK_SHIFT;
-const BLOCK_SHIFT: u32 = 12;
+const BLOCK_NUMBER: u64 = 0xffff_ffff << NUMBER_SHIFT;
+const NUMBER_SHIFT: u32 = 12;
 const DISK_SHIFT: u32 = 52;
 
 /// An entry as stored in a table.
@@ -57,6 +60,13 @@ pub enum View {
     Block {
         /// The first block.
         block: Block,
+        /// Access permissions of the program.
+        permissions: Permissions,
+    },
+    /// A page that the cell's parent has taken. Always at level 1.
+    Taken {
+        /// Its swap number.
+        number: SwapNumber,
         /// Access permissions of the program.
         permissions: Permissions,
     },
@@ -98,8 +108,14 @@ impl Entry {
     /// Blocks of a disk, read on first access.
     #[must_use]
     pub const fn block(block: Block, permissions: Permissions) -> Entry {
-        let place = (block.number.0 as u64) << BLOCK_SHIFT | (block.disk.index() as u64) << DISK_SHIFT;
+        let place = (block.number.0 as u64) << NUMBER_SHIFT | (block.disk.index() as u64) << DISK_SHIFT;
         Entry(BLOCK | BEYOND_MEMORY | place | permission_bits(permissions))
+    }
+
+    /// A page that the cell's parent has taken.
+    #[must_use]
+    pub const fn taken(number: SwapNumber, permissions: Permissions) -> Entry {
+        Entry(TAKEN | BEYOND_MEMORY | (number.0 as u64) << NUMBER_SHIFT | permission_bits(permissions))
     }
 
     /// The entry of the page `pages` pages later in a run that begins with this entry: a later block, or the same lazy memory.
@@ -108,7 +124,7 @@ impl Entry {
         if self.0 & (PRESENT | BLOCK) != BLOCK {
             return self;
         }
-        let number = (self.0 & BLOCK_NUMBER).wrapping_add(pages << BLOCK_SHIFT) & BLOCK_NUMBER;
+        let number = (self.0 & BLOCK_NUMBER).wrapping_add(pages << NUMBER_SHIFT) & BLOCK_NUMBER;
         Entry(self.0 & !BLOCK_NUMBER | number)
     }
 
@@ -143,6 +159,7 @@ impl Entry {
             return match (self.0 & LAZY != 0, self.named_block()) {
                 (true, _) => View::Lazy { permissions, large: self.0 & LAZY_LARGE != 0 },
                 (false, Some(block)) => View::Block { block, permissions },
+                (false, None) if self.0 & TAKEN != 0 => View::Taken { number: SwapNumber((self.0 >> NUMBER_SHIFT) as u32), permissions },
                 (false, None) => View::Empty,
             };
         }
@@ -157,7 +174,7 @@ impl Entry {
     /// The block that a non-present entry names.
     fn named_block(self) -> Option<Block> {
         let disk = DiskId::new((self.0 >> DISK_SHIFT) as usize % DiskId::LIMIT)?;
-        let number = BlockNumber((self.0 >> BLOCK_SHIFT) as u32);
+        let number = BlockNumber((self.0 >> NUMBER_SHIFT) as u32);
         (self.0 & BLOCK != 0).then_some(Block { disk, number })
     }
 

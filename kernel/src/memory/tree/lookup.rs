@@ -26,7 +26,10 @@ impl Lookup {
     #[must_use]
     pub fn permissions(&self) -> Option<Permissions> {
         match self.view {
-            View::Lazy { permissions, .. } | View::Block { permissions, .. } | View::Page { permissions, .. } => Some(permissions),
+            View::Lazy { permissions, .. }
+            | View::Block { permissions, .. }
+            | View::Taken { permissions, .. }
+            | View::Page { permissions, .. } => Some(permissions),
             View::Empty | View::Table { .. } => None,
         }
     }

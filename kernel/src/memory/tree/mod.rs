@@ -5,6 +5,7 @@
 //! - [`level`]: the geometry of a tree
 //! - [`handle`]: a tree, its clones and its release
 //! - [`lookup`]: the entry of a page
+//! - [`takeable`]: pages that a parent may take, and those that it has taken
 //! - [`block_entries`]: tables that map blocks of disks
 //! - [`edit`]: the only place that changes tables
 //! - [`reaper`]: gradual release
@@ -18,6 +19,7 @@ mod handle;
 mod level;
 mod lookup;
 mod reaper;
+mod takeable;
 
 pub(in crate::memory) use edit::PATH_TABLES;
 pub use entry::{Entry, View};

@@ -33,7 +33,7 @@ impl Frames {
             View::Table { table, .. } => self.hold(table),
             View::Page { frame, .. } if level == 1 => self.hold(frame),
             View::Page { frame, .. } => self.hold_large(frame.huge_frame()),
-            View::Empty | View::Lazy { .. } | View::Block { .. } => {}
+            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } => {}
         }
     }
 
@@ -43,7 +43,7 @@ impl Frames {
             View::Table { table, .. } => self.discard(Garbage::Table(table, level - 1)),
             View::Page { frame, .. } if level == 1 => self.release(frame),
             View::Page { frame, .. } => self.discard(Garbage::Large(frame.huge_frame())),
-            View::Empty | View::Lazy { .. } | View::Block { .. } => {}
+            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } => {}
         }
     }
 }

@@ -6,11 +6,12 @@
 
 use super::tables::Edit;
 use super::walk::{EntryChange, Visit};
+use crate::memory::taken::SwapNumber;
 use crate::memory::tree::block_entries::{block_entry, folded_entry, maps_blocks};
 use crate::memory::tree::entry::{Entry, View};
 use crate::memory::tree::level::span;
 use pando_abi::Permissions;
-use pando_machine::HugeFrame;
+use pando_machine::{FrameId, HugeFrame};
 
 /// Stores non-present entries: nothing, lazy memory, or consecutive blocks of a disk, at the highest level that fits.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +56,7 @@ impl EntryChange for Replace {
 pub(super) struct Protect(pub(super) Permissions);
 
 impl EntryChange for Protect {
-    /// Rule 1 for lazy memory and blocks, which are not present. Rule 2 for pages, also if they only gain permissions: without a
+    /// Rule 1 for lazy memory, blocks and taken pages, which are not present. Rule 2 for pages, also if they only gain permissions: without a
     /// fault, no CPU and no KVM reads a leaf again.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         let Protect(permissions) = self;
@@ -65,6 +66,7 @@ impl EntryChange for Protect {
             _ if !visit.is_whole() => edit.descend_into_split(visit, self),
             View::Lazy { large, .. } => Entry::lazy(permissions, large),
             View::Block { block, .. } => Entry::block(block, permissions),
+            View::Taken { number, .. } => Entry::taken(number, permissions),
             View::Page { frame, .. } => {
                 let entry = edit.page_with(frame, visit.level, permissions);
                 if visit.old.is_accessed() { entry } else { entry.unaccessed() }
@@ -92,7 +94,7 @@ impl EntryChange for Populate {
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
             View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Empty => visit.old,
+            View::Empty | View::Taken { .. } => visit.old,
             View::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
             View::Block { block, permissions } if self.write && permissions.writable() => {
                 edit.block_copy(block, permissions).unwrap_or(visit.old)
@@ -130,7 +132,7 @@ impl EntryChange for MapResident {
             View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             View::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
             View::Block { block, permissions } => edit.block_page(block, permissions).unwrap_or(visit.old),
-            View::Empty | View::Lazy { .. } | View::Page { .. } => visit.old,
+            View::Empty | View::Lazy { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
         }
     }
 }
@@ -166,7 +168,7 @@ impl EntryChange for Evict {
                 }
                 None => visit.old,
             },
-            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Page { .. } => visit.old,
+            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
         }
     }
 }
@@ -199,7 +201,7 @@ impl EntryChange for Unshare {
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
             View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Empty => visit.old,
+            View::Empty | View::Taken { .. } => visit.old,
             View::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
             View::Block { block, permissions } => edit.block_copy(block, permissions).unwrap_or(visit.old),
             View::Lazy { permissions, large } => {
@@ -215,6 +217,58 @@ impl EntryChange for Unshare {
                 entry.unwrap_or_else(|| edit.descend_into_split(visit, self))
             }
             View::Page { frame, permissions, .. } => edit.unshared_page(frame, permissions),
+        }
+    }
+}
+
+/// Replaces 4 KiB pages without other holders by the entries of taken ones, whose numbers count up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Take {
+    /// The first page of the range.
+    pub(super) start: u64,
+    /// Its number.
+    pub(super) first: SwapNumber,
+}
+
+impl EntryChange for Take {
+    /// Rule 2: present entries become non-present. The frames are free at once, so the cell must not be running (rule 4), and the tables
+    /// are retired (rule 3). A large page is split on the fresh path.
+    fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
+        match visit.view {
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            View::Page { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
+            View::Page { frame, permissions, .. } if edit.frames.is_exclusive(frame) => {
+                edit.frames.release(frame);
+                Entry::taken(self.first.offset(visit.pages.start - self.start), permissions)
+            }
+            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
+        }
+    }
+}
+
+/// Makes taken pages present again, exclusive to the tree, with these frames as their content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Give<'a> {
+    /// The first page of the range.
+    pub(super) start: u64,
+    /// The frame to copy for each page; `None`: zeros.
+    pub(super) sources: &'a [Option<FrameId>],
+}
+
+impl EntryChange for Give<'_> {
+    /// Rule 1 alone: only non-present entries change.
+    fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
+        match visit.view {
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            View::Taken { permissions, .. } => {
+                let source = self.sources.get((visit.pages.start - self.start) as usize).copied().flatten();
+                let frame = edit.frames.allocate(edit.account, source.is_none()).expect("the operation has reserved it");
+                if let Some(source) = source {
+                    edit.frames.arena().copy(source, frame);
+                }
+                Entry::page(frame, permissions, true)
+            }
+            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Page { .. } => visit.old,
         }
     }
 }
@@ -237,7 +291,7 @@ impl EntryChange for Collapse {
                 Entry::large_page(self.huge_frame, self.permissions, true)
             }
             View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Page { .. } => visit.old,
+            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
         }
     }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operations that edit a tree. Each reserves the frames that its edit can need.
 
-use super::changes::{Collapse, Evict, MapResident, Populate, Protect, RenewPath, Replace, Unshare};
+use super::changes::{Collapse, Evict, Give, MapResident, Populate, Protect, RenewPath, Replace, Take, Unshare};
 use super::tables::PATH_TABLES;
 use crate::memory::frames::{AccountId, Frames, Shortage};
+use crate::memory::taken::SwapNumber;
 use crate::memory::tree::entry::{Entry, View};
 use crate::memory::tree::handle::Tree;
 use crate::memory::tree::level::span;
@@ -198,6 +199,51 @@ impl Tree {
         let tables = PATH_TABLES - 1 + (pages.end - pages.start).div_ceil(span(2));
         frames.overdraw(account, tables, |frames| {
             self.edit(frames, account, pages, Evict);
+        })
+    }
+
+    /// Replaces those of `pages` that have no other holder by entries with the numbers from `first` on. The pages must lie within one large
+    /// page's span. The account may be full: taking pages is how its cell gets memory. As the tables on the path are this tree's alone
+    /// ([`Tree::find_takeable`]), each new one retires another.
+    ///
+    /// # Errors
+    /// The machine has not enough memory for the tables; nothing has changed.
+    pub(in crate::memory) fn take(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        pages: Range<u64>,
+        first: SwapNumber,
+    ) -> Result<(), Shortage> {
+        frames.overdraw(account, PATH_TABLES, |frames| {
+            self.edit(frames, account, pages.clone(), Take { start: pages.start, first });
+        })
+    }
+
+    /// Makes those of `pages` present that were taken, with copies of these frames. The pages must lie within one large page's span.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub(in crate::memory) fn give(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        pages: Range<u64>,
+        sources: &[Option<FrameId>],
+    ) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES + (pages.end - pages.start))?;
+        self.edit(frames, account, pages.clone(), Give { start: pages.start, sources });
+        Ok(())
+    }
+
+    /// Moves the path to `page` into fresh tables although the account may be full: its cell waits for memory, and its parent may change its
+    /// tables meanwhile.
+    ///
+    /// # Errors
+    /// The machine has not enough memory, or copies of shared tables have exceeded the quota before; nothing has changed.
+    pub(in crate::memory) fn renew_path_overdrawn(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
+        frames.overdraw(account, PATH_TABLES, |frames| {
+            self.edit(frames, account, page..page + 1, RenewPath);
         })
     }
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages that a parent takes from a cell, and gives back.
+
+use super::page_span::PageSpan;
+use super::set::SpaceSet;
+use crate::limits::TAKE_SEARCH;
+use crate::memory::frames::{Frames, Shortage};
+use crate::memory::paging::{CopyAuthority, MemoryError};
+use crate::memory::taken::SwapNumber;
+use crate::memory::tree::{PATH_TABLES, Tree};
+use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT};
+use pando_abi::{PAGE_SIZE, Refusal, SpaceIndex};
+use pando_machine::FrameId;
+use std::ops::Range;
+
+/// A position in the list of a cell's trees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TreeCursor {
+    tree: usize,
+    page: u64,
+}
+
+impl SpaceSet {
+    /// Checks a range whose pages a parent may take or give: any but the libOS's.
+    ///
+    /// # Errors
+    /// The reason why it is invalid.
+    pub(crate) fn check_takeable(&mut self, space: SpaceIndex, address: u64, pages: u64) -> Result<PageSpan, Refusal> {
+        let range = self.check(space, address, pages)?;
+        if range.slot == SYSTEM_SLOT { Err(Refusal::BadAddress) } else { Ok(range) }
+    }
+
+    /// The first pages from the start of `range` on, in its slot, that nothing else holds: consecutive ones, at most `most`. An empty
+    /// range: none was found up to there.
+    pub(crate) fn find_takeable(&mut self, frames: &Frames, range: &PageSpan, most: u64) -> Range<u64> {
+        let end = SLOT_SIZE / PAGE_SIZE;
+        self.tree(range.space, range.slot).map_or(end..end, |tree| tree.find_takeable(frames, range.pages.start, most, TAKE_SEARCH))
+    }
+
+    /// The frames of pages that are present, to copy them. `None`: not all are.
+    pub(crate) fn present_frames(&mut self, frames: &Frames, range: &PageSpan) -> Option<Vec<FrameId>> {
+        let tree = self.tree(range.space, range.slot)?;
+        range.pages.clone().map(|page| tree.find(frames, page).frame(page)).collect()
+    }
+
+    /// Copies whole frames to pages at an address of the running space.
+    ///
+    /// # Errors
+    /// They are not all mapped or may not be written, or there is no memory for them.
+    pub(crate) fn fill_pages(&mut self, frames: &mut Frames, address: u64, sources: &[FrameId]) -> Result<(), MemoryError> {
+        for (source, page) in sources.iter().zip(0..) {
+            let target = self.writable_page(frames, address.saturating_add(page * PAGE_SIZE))?;
+            frames.arena().copy(*source, target);
+        }
+        Ok(())
+    }
+
+    /// Replaces pages that were found to be takeable by entries with the numbers from `first` on.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub(crate) fn take(&mut self, frames: &mut Frames, range: &PageSpan, first: SwapNumber) -> Result<(), Shortage> {
+        let account = self.account;
+        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(()) };
+        tree.take(frames, account, range.pages.clone(), first)?;
+        self.is_taken_from = true;
+        Ok(())
+    }
+
+    /// Whether a parent has ever taken pages.
+    pub(crate) fn is_taken_from(&self) -> bool {
+        self.is_taken_from
+    }
+
+    /// The pages at the front of a range that were taken with the numbers from `first` on. Makes sure that there is memory for them.
+    ///
+    /// # Errors
+    /// There is not; nothing has changed.
+    pub(crate) fn find_givable(&mut self, frames: &mut Frames, range: &PageSpan, first: SwapNumber) -> Result<Range<u64>, Shortage> {
+        let account = self.account;
+        let start = range.pages.start;
+        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(start..start) };
+        let count = tree.count_taken(frames, &range.pages, first);
+        frames.ensure(account, PATH_TABLES + count)?;
+        Ok(start..start + count)
+    }
+
+    /// The frames of `pages` pages at an address of the running space, to copy them; `None`: zeros.
+    ///
+    /// # Errors
+    /// They are not all mapped, or may not be read.
+    pub(crate) fn readable_pages(&mut self, frames: &Frames, address: u64, pages: u64) -> Result<Vec<Option<FrameId>>, MemoryError> {
+        let range = self.check(self.current, address, pages)?;
+        let Some(tree) = self.tree(range.space, range.slot) else { return Err(Refusal::BadAddress.into()) };
+        let frames = range.pages.map(|page| tree.readable_frame(frames, page, CopyAuthority::Cell));
+        frames.collect::<Result<_, _>>().map_err(|error| error.in_slot(range.space, range.slot).into())
+    }
+
+    /// Makes taken pages present, with copies of these frames.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub(crate) fn give(&mut self, frames: &mut Frames, range: &PageSpan, sources: &[Option<FrameId>]) -> Result<(), Shortage> {
+        let account = self.account;
+        match self.tree(range.space, range.slot) {
+            Some(tree) => tree.give(frames, account, range.pages.clone(), sources),
+            None => Ok(()),
+        }
+    }
+
+    /// The frame of a page of the running space, exclusive to the cell from now on.
+    fn writable_page(&mut self, frames: &mut Frames, address: u64) -> Result<FrameId, MemoryError> {
+        let account = self.account;
+        let range = self.check(self.current, address, 1)?;
+        let Some(tree) = self.tree(range.space, range.slot) else { return Err(Refusal::BadAddress.into()) };
+        let frame = tree.writable_frame(frames, account, range.pages.start, CopyAuthority::Cell);
+        frame.map_err(|error| error.in_slot(range.space, range.slot).into())
+    }
+
+    /// The slots that spaces have mounted, but for the system segment's: each space with the address.
+    pub(crate) fn mounts(&self) -> impl Iterator<Item = (SpaceIndex, u64)> {
+        let spaces = (0..).map(SpaceIndex).zip(&self.spaces);
+        let mounts =
+            spaces.flat_map(|(index, space)| space.iter().flat_map(move |space| space.mounts.iter().map(move |mount| (index, mount.slot))));
+        mounts.filter(|(_, slot)| *slot != SYSTEM_SLOT).map(|(index, slot)| (index, slot as u64 * SLOT_SIZE))
+    }
+
+    /// Passes the numbers of all taken pages to `note`, some at a time. `true`: all were passed.
+    pub(crate) fn list_taken(&mut self, frames: &Frames, cursor: &mut TreeCursor, note: &mut dyn FnMut(SwapNumber)) -> bool {
+        let mut budget = TAKE_SEARCH;
+        for tree in self.trees().map(|tree| &*tree).skip(cursor.tree).collect::<Vec<&Tree>>() {
+            if budget == 0 || !tree.list_taken(frames, &mut cursor.page, &mut budget, note) {
+                return false;
+            }
+            *cursor = TreeCursor { tree: cursor.tree + 1, page: 0 };
+        }
+        true
+    }
+}

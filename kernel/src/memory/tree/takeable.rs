@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Searches for pages that can be taken, and for taken ones.
+
+use super::entry::{Entry, View};
+use super::handle::Tree;
+use super::level::{TOP, TREE_PAGES, index, span};
+use crate::memory::frames::Frames;
+use crate::memory::taken::SwapNumber;
+use pando_machine::FrameId;
+use std::ops::Range;
+
+/// Lookups that the examination of a last-level table costs as much as.
+const TABLE_COST: u64 = 16;
+
+impl Tree {
+    /// Finds the first pages at or after `page` that nothing else holds, as far as they are consecutive and in one last-level table or
+    /// large page, at most `most`: those that a parent may take. Costs no more than `budget` lookups. An empty range: none was found up to
+    /// there.
+    #[must_use]
+    pub(in crate::memory) fn find_takeable(&self, frames: &Frames, page: u64, most: u64, mut budget: u64) -> Range<u64> {
+        let mut page = page;
+        while page < TREE_PAGES && budget > 0 {
+            let Some((table, level)) = self.table_of_pages(frames, page) else { return TREE_PAGES..TREE_PAGES };
+            let size = span(level);
+            match (table, level) {
+                // The table, or one above it, is not this tree's alone.
+                (None, _) => page = (page / size + 1) * size,
+                (Some(table), 1) => {
+                    let end = (page / span(2) + 1) * span(2);
+                    let is_takeable = |page: u64| match Entry(frames.arena().load(table, index(page, 1))).view(1) {
+                        View::Page { frame, .. } => frames.is_exclusive(frame),
+                        _ => false,
+                    };
+                    if let Some(first) = (page..end).find(|page| is_takeable(*page)) {
+                        let behind = (first..end.min(first + most)).take_while(|page| is_takeable(*page)).count() as u64;
+                        return first..first + behind;
+                    }
+                    page = end;
+                    budget = budget.saturating_sub(TABLE_COST);
+                }
+                (Some(table), _) => {
+                    let end = (page / size + 1) * size;
+                    if let View::Page { frame, .. } = Entry(frames.arena().load(table, index(page, level))).view(level)
+                        && frames.is_exclusive_large(frame.huge_frame())
+                    {
+                        return page..end.min(page + most);
+                    }
+                    page = end;
+                }
+            }
+            budget = budget.saturating_sub(1);
+        }
+        page..page
+    }
+
+    /// The last table on the path to `page`, with its level: `None` in its place if it or one above has other holders, with the level of
+    /// the entry that links to it. `None`: the tree is empty.
+    fn table_of_pages(&self, frames: &Frames, page: u64) -> Option<(Option<FrameId>, u8)> {
+        let (mut table, mut level) = (self.top?, TOP);
+        if !frames.is_last_holder(table) {
+            return Some((None, TOP + 1));
+        }
+        while let View::Table { table: below, .. } = Entry(frames.arena().load(table, index(page, level))).view(level) {
+            if !frames.is_last_holder(below) {
+                return Some((None, level));
+            }
+            (table, level) = (below, level - 1);
+        }
+        Some((Some(table), level))
+    }
+
+    /// The number of consecutive pages at the front of `pages` that were taken with the numbers from `first` on, within one last-level table.
+    #[must_use]
+    pub(in crate::memory) fn count_taken(&self, frames: &Frames, pages: &Range<u64>, first: SwapNumber) -> u64 {
+        let end = pages.end.min((pages.start / span(2) + 1) * span(2));
+        let is_next = |page: &u64| {
+            let wanted = first.offset(page - pages.start);
+            matches!(self.find(frames, *page).view, View::Taken { number, .. } if number == wanted)
+        };
+        (pages.start..end).take_while(is_next).count() as u64
+    }
+
+    /// Passes the numbers of taken pages to `note`, from `page` on, and moves `page` on. `true`: all were passed; `false`: `budget`, a number
+    /// of lookups, is used up.
+    pub(in crate::memory) fn list_taken(
+        &self,
+        frames: &Frames,
+        page: &mut u64,
+        budget: &mut u64,
+        note: &mut dyn FnMut(SwapNumber),
+    ) -> bool {
+        let Some(top) = self.top else { return true };
+        while *page < TREE_PAGES {
+            if *budget == 0 {
+                return false;
+            }
+            let (mut table, mut level) = (top, TOP);
+            while let View::Table { table: below, .. } = Entry(frames.arena().load(table, index(*page, level))).view(level) {
+                (table, level) = (below, level - 1);
+            }
+            if level == 1 {
+                for entry in frames.arena().load_table(table) {
+                    if let View::Taken { number, .. } = Entry(entry).view(1) {
+                        note(number);
+                    }
+                }
+                *budget = budget.saturating_sub(TABLE_COST);
+            }
+            *budget = budget.saturating_sub(1);
+            let size = span(level.max(2));
+            *page = (*page / size + 1) * size;
+        }
+        true
+    }
+}
