@@ -4,7 +4,8 @@
 use pando_abi::cells_device::{BATCH, BATCH_WORDS, CALL, CALL_WORDS, PATH};
 use pando_abi::holding::{ChildState, ConsoleProgress, DonationEnd, fact, port};
 use pando_abi::hypercall::RECORD_WORDS;
-use pando_abi::limits::{MAX_BATCH_CALLS, MAX_WRITE_BYTES};
+use pando_abi::limits::{MAX_BATCH_CALLS, MAX_SWAP_PAGES, MAX_WRITE_BYTES};
+use pando_abi::memory::TakenPages;
 use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
@@ -88,6 +89,42 @@ fn reason_of(refusal: Refusal) -> &'static str {
         Refusal::BadArgument => "a limit is out of range: a cell needs at least 1 MiB of memory",
         Refusal::NoSuchHolding => "it has ended, or this cell was given none",
         refusal => refusal.cause(),
+    }
+}
+
+/// Memory for the content of pages that move between a child and this process.
+#[derive(Debug)]
+pub struct PageBuffer {
+    bytes: Vec<u8>,
+    /// The first page boundary in it.
+    start: usize,
+}
+
+impl Default for PageBuffer {
+    fn default() -> PageBuffer {
+        let bytes = vec![0; PageBuffer::BYTES + PAGE_SIZE as usize];
+        let start = bytes.as_ptr().align_offset(PAGE_SIZE as usize);
+        PageBuffer { bytes, start }
+    }
+}
+
+impl PageBuffer {
+    /// Bytes that one call can move.
+    pub const BYTES: usize = (MAX_SWAP_PAGES * PAGE_SIZE) as usize;
+
+    /// The content, which begins at a page.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..][..PageBuffer::BYTES]
+    }
+
+    /// The content, to change it.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..][..PageBuffer::BYTES]
+    }
+
+    fn address(&self) -> u64 {
+        self.bytes().as_ptr().expose_provenance() as u64
     }
 }
 
@@ -246,6 +283,39 @@ impl CellsDevice {
             address += piece.len() as u64;
         }
         Ok(())
+    }
+
+    /// Takes at most `pages` pages out of a halted child into `buffer`: the first ones at or after `address` of a space that nothing else
+    /// holds. Their numbers begin with `swap`.
+    ///
+    /// # Errors
+    /// The child is not halted, or the kernel refuses it.
+    ///
+    /// # Panics
+    /// There are more pages than one call moves.
+    pub fn take(&self, space: u64, address: u64, buffer: &mut PageBuffer, pages: u64, swap: u32) -> Result<TakenPages> {
+        assert!(pages <= MAX_SWAP_PAGES, "the buffer has room for the pages");
+        let target = buffer.bytes_mut().as_mut_ptr().expose_provenance() as u64;
+        let call = Hypercall::Take { space, address, pages, buffer: target, swap: swap.into() };
+        self.perform("take pages of a nested cell", call).map(TakenPages::from_bits)
+    }
+
+    /// Gives pages of a buffer to a halted child, as far as its pages from `address` on have the swap numbers from `swap` on. Returns their
+    /// number. `None`: the memory of the child, or of a cell around it, is used up.
+    ///
+    /// # Errors
+    /// The child is not halted, or the kernel refuses it.
+    ///
+    /// # Panics
+    /// There are more pages than one call moves.
+    pub fn give(&self, space: u64, address: u64, buffer: &PageBuffer, pages: u64, swap: u32) -> Result<Option<u64>> {
+        assert!(pages <= MAX_SWAP_PAGES, "the buffer has the pages");
+        let call = Hypercall::Give { space, address, pages, buffer: buffer.address(), swap: swap.into() };
+        match self.call(call)? {
+            Ok(count) => Ok(Some(count)),
+            Err(Refusal::Quota) => Ok(None),
+            Err(refusal) => Err(refused("give pages to a nested cell", refusal)),
+        }
     }
 
     /// Chooses the events that halt a child ([`pando_abi::watch::mask`]).

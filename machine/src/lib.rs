@@ -39,7 +39,7 @@ mod tap;
 mod vector;
 
 pub use arena::{Arena, EntryIndex};
-pub use cells_device::{CellsDevice, ConsoleRead, NewChild};
+pub use cells_device::{CellsDevice, ConsoleRead, NewChild, PageBuffer};
 pub use clock::Nanos;
 pub use context::{Context, Exception, Exit, Pending, Root, Violation};
 pub use error::HostError;

@@ -2,12 +2,15 @@
 //! Monitors of nested cells: ordinary programs that run in the cell around them, and act on them through `/dev/cells`.
 //!
 //! The [`debugger`] serves the remote protocol of gdb for the program of a child. The [`tracer`] refuses system calls of a child by rules.
+//! The [`pager`] moves pages of a child to a swap file, so that it uses less memory than its program needs.
 #![forbid(unsafe_code)]
 
 pub mod debugger;
 mod input;
 mod output;
+pub mod pager;
 mod signal;
+mod streams;
 mod threads;
 pub mod tracer;
 mod watched_child;

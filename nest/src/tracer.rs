@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tracer: refuses system calls of a child by rules. The child's libOS prints the calls that it gets.
 
-use crate::input::ProgramInput;
-use crate::output::{self, OutputStream};
+use crate::streams;
 use crate::watched_child::WatchedChild;
 use pando_abi::holding::ChildState;
 use pando_abi::watch::{HaltReason, mask, resume};
-use pando_abi::{Event, HoldingName, Registers};
+use pando_abi::{HoldingName, Registers};
 use pando_machine::CellsDevice;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use std::fmt;
 use std::io::Result;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use syscalls::Sysno;
 
 /// Bytes of the longest path that Linux takes, and its zero byte.
@@ -125,35 +122,12 @@ impl Tracer {
         report: impl Fn(&DenyRule),
     ) -> Result<ChildState> {
         self.watch(device, child)?;
-        device.run(child)?;
-        let (mut input, stdin) = (ProgramInput::Unwanted, std::io::stdin());
-        loop {
-            // Forgotten first: an event that comes from now on is not lost.
-            device.forget_events()?;
-            if interrupted.swap(false, Ordering::Relaxed) {
-                device.raise(child, Event::Interrupt, 0)?;
-            }
-            input.pass_on(device, child)?;
+        streams::run(device, child, interrupted, || {
             if let Some(rule) = self.serve(device, child)? {
                 report(rule);
             }
-            if output::pass_on(device, child, OutputStream::Output)? {
-                return device.state(child);
-            }
-            let mut polled = vec![PollFd::new(device, PollFlags::IN)];
-            if input.is_open() {
-                polled.push(PollFd::new(&stdin, PollFlags::IN));
-            }
-            match poll(&mut polled, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let has_input = polled.get(1).is_some_and(|source| !source.revents().is_empty());
-            drop(polled);
-            if has_input {
-                input.read(&stdin)?;
-            }
-        }
+            Ok(())
+        })
     }
 
     /// Watches a child that has not started.

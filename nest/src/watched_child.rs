@@ -23,6 +23,17 @@ impl WatchedChild<'_> {
             .ok_or_else(|| Error::other("the kernel has returned an invalid reason for a halt"))
     }
 
+    /// Why it is halted; `None`: it is not. One call of the kernel.
+    pub(crate) fn reason_if_halted(&self) -> Result<Option<HaltReason>> {
+        match self.reason() {
+            Ok(reason) => Ok(Some(reason)),
+            // It runs, or it has ended.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(_) if self.device.state(self.name)?.is_ended() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The registers of its running thread.
     pub(crate) fn registers(&self) -> Result<Registers> {
         self.state(state::PROGRAM).map(Registers::from_words)

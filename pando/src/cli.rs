@@ -10,6 +10,7 @@ use crate::debug::Debug;
 use crate::doctor::Doctor;
 use crate::help;
 use crate::images;
+use crate::page::Page;
 use crate::pull::PullOptions;
 use crate::service::Serve;
 use crate::templates;
@@ -89,6 +90,9 @@ pub(crate) enum Command {
     /// Print the system calls of a program in a cell, and refuse some
     #[command(override_usage = "pando trace [OPTIONS] PROGRAM [ARGS]...")]
     Trace(Trace),
+    /// Run a program in a cell with less memory than it needs, and keep the rest in a swap file
+    #[command(override_usage = "pando page [OPTIONS] --memory SIZE --swap FILE PROGRAM [ARGS]...")]
+    Page(Page),
     /// Check whether and how Pando runs on this host
     Doctor(Doctor),
     /// Measure Pando against the host, side by side in one run

@@ -27,6 +27,7 @@ mod nested;
 mod network_options;
 mod observer;
 mod options;
+mod page;
 mod progress;
 mod pull;
 mod registry_login;
@@ -69,6 +70,7 @@ pub fn main() -> ExitCode {
         cli::Command::Image { command } => images::command(&command),
         cli::Command::Debug(options) => debug::debug(&options),
         cli::Command::Trace(options) => trace::trace(&options),
+        cli::Command::Page(options) => page::page(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),
         cli::Command::Completions { shell } => cli::print_completions(shell).map(|()| 0).map_err(Failure::Print),

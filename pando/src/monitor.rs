@@ -13,7 +13,7 @@ use pando_abi::HoldingName;
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
 use pando_launch::{Program, end_of};
-use pando_machine::CellsDevice;
+use pando_machine::{CellsDevice, PageCount};
 use pando_manager::host;
 use pando_manager::outcome::exit_status;
 use pando_manager::view::{ViewSpec, program_in_same_view};
@@ -25,6 +25,49 @@ use std::process::Command;
 
 #[derive(Debug, Args)]
 pub(crate) struct MonitoredProgram {
+    /// Limit the memory of the program and its monitor: bytes, or with K, M, G or T [default: a quarter of the host's]
+    #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = options::memory)]
+    memory: Option<Size>,
+
+    #[command(flatten)]
+    program: ProgramOptions,
+}
+
+impl MonitoredProgram {
+    /// Replaces this process by `pando run` of a command, in a cell that may have another. `around` are further options of `pando run`,
+    /// `inside` those of the command. Returns the error if that fails.
+    pub(crate) fn start_in_cell(&self, command: &str, around: &[OsString], inside: &[OsString]) -> Error {
+        let memory = self.memory.iter().flat_map(|memory| ["-m".into(), memory.in_bytes().to_string().into()]);
+        let around: Vec<OsString> = memory.chain(around.iter().cloned()).collect();
+        self.program.start_in_cell(command, &around, inside)
+    }
+
+    /// The program, in a nested cell.
+    ///
+    /// # Errors
+    /// It is not found, or an option is not possible in a nested cell.
+    pub(crate) fn program(&self) -> Result<Program, Failure> {
+        self.program.program()
+    }
+
+    /// Makes the nested cell of a program. It has not started.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn create(&self, device: &CellsDevice, program: &Program) -> Result<HoldingName, Failure> {
+        // Without a limit of its own it may use whatever this cell may.
+        self.program.create(device, program, self.memory.map_or_else(host::memory, Size::pages))
+    }
+
+    /// Reports how the nested cell has ended, unless the program has chosen it. Returns the exit status.
+    pub(crate) fn report(&self, state: ChildState) -> u8 {
+        self.program.report(state)
+    }
+}
+
+/// The program, and what its cell shows.
+#[derive(Debug, Args)]
+pub(crate) struct ProgramOptions {
     /// Show a file or directory of the host, as for `pando run` (repeatable)
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]")]
     volumes: Vec<OsString>,
@@ -37,16 +80,12 @@ pub(crate) struct MonitoredProgram {
     #[arg(short = 'w', long = "workdir", value_name = "DIR", value_parser = OsStringValueParser::new().try_map(options::directory))]
     directory: Option<PathBuf>,
 
-    /// Limit the memory of the program and its monitor: bytes, or with K, M, G or T [default: a quarter of the host's]
-    #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = options::memory)]
-    memory: Option<Size>,
-
     /// The program (a path, or a name to find in PATH) and its arguments. Options after the program belong to it
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     words: Vec<OsString>,
 }
 
-impl MonitoredProgram {
+impl ProgramOptions {
     /// Replaces this process by `pando run` of a command, in a cell that may have another. `around` are further options of `pando run`,
     /// `inside` those of the command. Returns the error if that fails.
     pub(crate) fn start_in_cell(&self, command: &str, around: &[OsString], inside: &[OsString]) -> Error {
@@ -64,9 +103,6 @@ impl MonitoredProgram {
         }
         if let Some(directory) = &self.directory {
             run.arg("-w").arg(directory);
-        }
-        if let Some(memory) = &self.memory {
-            run.arg("-m").arg(memory.in_bytes().to_string());
         }
         let variables = || self.variables.iter().flat_map(|variable| [OsStr::new("-e"), variable]);
         run.args(variables()).arg("--").arg(&itself).arg(command).args(inside).args(variables()).arg("--").args(&self.words);
@@ -95,14 +131,12 @@ impl MonitoredProgram {
         Ok(program_in_same_view(&spec, self.name(), &environment::caller(), &self.words)?)
     }
 
-    /// Makes the nested cell of a program. It has not started.
+    /// Makes the nested cell of a program, which may use so much memory. It has not started.
     ///
     /// # Errors
     /// It cannot be made.
-    pub(crate) fn create(&self, device: &CellsDevice, program: &Program) -> Result<HoldingName, Failure> {
+    pub(crate) fn create(&self, device: &CellsDevice, program: &Program, memory: PageCount) -> Result<HoldingName, Failure> {
         let block = program.argument_block()?;
-        // Without a limit of its own it may use whatever this cell may.
-        let memory = self.memory.map_or_else(host::memory, Size::pages);
         let child = device.clone_cell(HoldingName::ROOT, memory.0, 0).map_err(Failure::Nested)?;
         device.write(child, ARGUMENTS, &block).map_err(Failure::Nested)?;
         Ok(child)

@@ -6,9 +6,10 @@ use core::marker::PhantomData;
 
 use pando_abi::holding::holding_of_space;
 use pando_abi::hypercall::RECORD_WORDS;
-use pando_abi::{Hypercall, Refusal};
+use pando_abi::{Hypercall, PAGE_SIZE, Refusal};
 
 use crate::hypercall::perform;
+use crate::user::UserRange;
 
 /// Whether a call is about a held cell, and takes no address of this cell.
 #[must_use]
@@ -28,7 +29,7 @@ pub fn takes_no_address(call: Hypercall) -> bool {
         | Hypercall::Donate { .. }
         // Without room for bytes it closes a stream.
         | Hypercall::ConsoleRead { bytes: 0, .. } => true,
-        Hypercall::Write { .. } | Hypercall::Read { .. } => false,
+        Hypercall::Write { .. } | Hypercall::Read { .. } | Hypercall::Take { .. } | Hypercall::Give { .. } => false,
         call => call.space().and_then(holding_of_space).is_some(),
     }
 }
@@ -121,6 +122,33 @@ pub fn read(space: u64, address: u64, buffer: &mut [u8]) -> Result<u64, Refusal>
     let target = buffer.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: 1: it writes into the buffer, which is exclusively the caller's. 2: as in `call`.
     unsafe { perform(Hypercall::Read { space, address, target, bytes: buffer.len() as u64 }) }
+}
+
+/// Takes pages out of a halted child, at most as many as the target, which begins at a page, has room for. The result is
+/// [`pando_abi::memory::TakenPages`].
+///
+/// # Errors
+/// The reason for the refusal; `NoSuchHolding`: the space is not that of a child.
+pub fn take(space: u64, address: u64, target: UserRange, swap: u64) -> Result<u64, Refusal> {
+    if holding_of_space(space).is_none() {
+        return Err(Refusal::NoSuchHolding);
+    }
+    let (buffer, pages) = (target.start(), target.length() / PAGE_SIZE);
+    // SAFETY: 1: it writes application memory, which is never ours. 2: as in `call`.
+    unsafe { perform(Hypercall::Take { space, address, pages, buffer, swap }) }
+}
+
+/// Gives pages to a halted child, at most those of the source, which begins at a page. Returns their number.
+///
+/// # Errors
+/// The reason for the refusal; `NoSuchHolding`: the space is not that of a child.
+pub fn give(space: u64, address: u64, source: UserRange, swap: u64) -> Result<u64, Refusal> {
+    if holding_of_space(space).is_none() {
+        return Err(Refusal::NoSuchHolding);
+    }
+    let (buffer, pages) = (source.start(), source.length() / PAGE_SIZE);
+    // SAFETY: 1: it only reads application memory. 2: as in `call`.
+    unsafe { perform(Hypercall::Give { space, address, pages, buffer, swap }) }
 }
 
 /// Copies state of a halted child ([`pando_abi::watch::state`]). Returns the number of bytes.

@@ -59,7 +59,8 @@ impl Debugger<'_> {
             HaltReason::Exception { .. } => self.after_breakpoint(),
             HaltReason::Syscall => self.go_on(resume::DELIVER),
             HaltReason::Report([report::SIGNAL, thread, number, _]) => self.after_signal(thread, number as u8),
-            HaltReason::Report(_) => self.go_on(resume::CONTINUE),
+            // The debugger takes no pages, and does not watch for shortages.
+            HaltReason::Report(_) | HaltReason::Taken { .. } | HaltReason::Shortage => self.go_on(resume::CONTINUE),
         }
     }
 

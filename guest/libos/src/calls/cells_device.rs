@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 
 use pando_abi::cells_device::{BATCH, CALL, CALL_WORDS};
 use pando_abi::holding::{ConsoleProgress, holding_of_space};
-use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_WRITE_BYTES};
+use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_SWAP_PAGES, MAX_WRITE_BYTES};
 use pando_abi::watch::VECTOR_BYTES;
 use pando_abi::{HoldingName, Hypercall, PAGE_SIZE, Refusal};
+use pando_rt::user::UserRange;
 use pando_rt::{cells, user};
 
 use crate::calls::file_operations::CallOperations;
@@ -107,7 +108,7 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
             cells::write_state(cell, kind, &copied(address, bytes, VECTOR_BYTES as u64)?)
         }
         Hypercall::StateRead { cell, kind, address, bytes } => {
-            let mut buffer = buffer(bytes, VECTOR_BYTES as u64)?;
+            let mut buffer = buffer(bytes, MAX_CONSOLE_BYTES)?;
             let result = cells::read_state(cell, kind, &mut buffer);
             if let Ok(count) = result {
                 user::write(address, &buffer[..buffer.len().min(count as usize)])?;
@@ -122,6 +123,19 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
             }
             result
         }
+        // Many pages: they move between the kernel and the program's memory, which is made present before.
+        Hypercall::Take { space, address, pages, buffer, swap } => {
+            let target = swap_buffer(buffer, pages)?;
+            check_writable(target.start(), target.length())?;
+            cells::take(space, address, target, swap)
+        }
+        Hypercall::Give { space, address, pages, buffer, swap } => {
+            let source = swap_buffer(buffer, pages)?;
+            for page in 0..pages {
+                user::read(source.start() + page * PAGE_SIZE, &mut [0])?;
+            }
+            cells::give(space, address, source, swap)
+        }
         Hypercall::ConsoleRead { cell, address, bytes, port } if bytes > 0 => {
             let mut buffer = buffer(bytes, MAX_CONSOLE_BYTES)?;
             check_writable(address, bytes)?;
@@ -133,6 +147,14 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
         }
         call => cells::call(call),
     })
+}
+
+/// The program's memory for the content of pages.
+fn swap_buffer(address: u64, pages: u64) -> Result<UserRange, Errno> {
+    if !(1..=MAX_SWAP_PAGES).contains(&pages) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(UserRange::new(address, pages * PAGE_SIZE)?)
 }
 
 /// A buffer of zeros, of at most `most` bytes.
