@@ -100,6 +100,8 @@ pub mod options {
     pub const NESTING: u32 = 16;
     /// The cell is debugged: the libOS publishes its [threads](crate::thread_table) and [reports](crate::watch::report) to the parent.
     pub const DEBUG: u32 = 32;
+    /// The cell is paged: its parent makes room whenever memory is short, so the quota limits nothing that the libOS allows programs.
+    pub const PAGED: u32 = 64;
 }
 
 impl ArgumentsHeader {

@@ -68,6 +68,8 @@ pub struct Program {
     pub is_template: bool,
     /// A debugger in the parent cell watches it.
     pub is_debugged: bool,
+    /// A pager in the parent cell makes room when its memory is short.
+    pub is_paged: bool,
     /// The right to cells of its own.
     pub nesting: Option<Nesting>,
 }
@@ -116,6 +118,7 @@ impl Program {
                 | option(self.calls.trace, options::TRACE)
                 | option(self.is_template, options::TEMPLATE)
                 | option(self.is_debugged, options::DEBUG)
+                | option(self.is_paged, options::PAGED)
                 | option(self.nesting.is_some(), options::NESTING),
             user: self.user,
             group: self.group,

@@ -64,7 +64,7 @@ pub(crate) fn page(options: &Page) -> std::result::Result<u8, Failure> {
     let file = create(&options.swap).map_err(|error| Failure::Nested(cannot_create(&options.swap, &error)))?;
     let interrupted = Arc::<AtomicBool>::default();
     flag::register(SIGINT, Arc::clone(&interrupted)).map_err(Failure::Signals)?;
-    let program: Program = options.program.program()?;
+    let program = Program { is_paged: true, ..options.program.program()? };
     let memory = options.memory.pages();
     let child = options.program.create(&device, &program, memory)?;
     let name = options.swap.strip_prefix(SWAP_DIRECTORY).unwrap_or(&options.swap).display().to_string();

@@ -235,24 +235,35 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Pages that the cell may still allocate, as of the last memory call; unlimited on the host.
+/// Whether the parent of the cell makes room when its memory is short.
+#[must_use]
+pub fn is_paged() -> bool {
+    #[cfg(target_os = "none")]
+    {
+        arguments().header.options & pando_abi::note::options::PAGED != 0
+    }
+    #[cfg(not(target_os = "none"))]
+    false
+}
+
+/// Pages that the cell may still allocate, as of the last memory call; unlimited on the host, and if the cell is paged.
 #[must_use]
 pub fn left() -> u64 {
     #[cfg(target_os = "none")]
     {
         let memory = crate::registers::memory();
-        memory.quota.saturating_sub(memory.used)
+        if is_paged() { u64::MAX } else { memory.quota.saturating_sub(memory.used) }
     }
     #[cfg(not(target_os = "none"))]
     u64::MAX
 }
 
-/// The cell's quota in pages; unlimited on the host.
+/// The most pages that programs can have: the cell's quota; unlimited on the host, and if the cell is paged.
 #[must_use]
 pub fn total() -> u64 {
     #[cfg(target_os = "none")]
     {
-        crate::registers::memory().quota
+        if is_paged() { u64::MAX } else { crate::registers::memory().quota }
     }
     #[cfg(not(target_os = "none"))]
     u64::MAX

@@ -71,7 +71,7 @@ impl System {
     /// Destroys an unused space, unless it becomes the zygote of its program.
     pub(super) fn retire(&mut self, mut memory: Box<AddressSpace>) {
         // When memory is short, no zygote is kept.
-        let is_short = memory::left() < memory::total() / 4;
+        let is_short = memory::is_paged() || memory::left() < memory::total() / 4;
         if is_short {
             self.others.zygotes.take_all().into_values().for_each(|zygote| destroy(&zygote.memory));
         } else if let Some(program) = memory.program.filter(|_| self.others.zygotes.gain_by(&memory))
