@@ -10,6 +10,7 @@ mod families;
 mod ports;
 mod random;
 mod taking;
+mod taking_rules;
 mod threads;
 mod watch_rules;
 mod watching;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages that a parent takes from its halted child and gives back.
 
-use crate::watching::{Family, exit};
+use crate::watching::Family;
 use pando_abi::holding::ChildState;
 use pando_abi::memory::TakenPages;
 use pando_abi::watch::{HaltReason, mask, resume};

@@ -8,6 +8,7 @@ mod live;
 mod memory;
 mod nested;
 mod nested_service;
+mod page;
 mod processor;
 mod signals;
 mod starts;
