@@ -304,8 +304,8 @@ hypercalls! {
     /// time counts as its own. Returns why it continues. 0: the time is over. 1: no cell of the child's family waits for a vCPU. 2: the
     /// child has ended. 3: the child was not started, or is halted or frozen. 4: an unmasked event is pending for the caller.
     40 Donate donate(cell, time);
-    /// Takes pages out of a halted child: the first ones at or after `address` of `space`, in its slot, that nothing else holds, as far as
-    /// they are consecutive, at most `pages` (1 to 128). Copies them to `buffer`, a page boundary in the running space, and leaves swap
+    /// Takes pages out of a halted child: the first ones at or after `address` of `space`, in its slot, for which the child pays, as far as
+    /// they are consecutive, at most `pages` (1 to 128). Other spaces that share them at the same address lose them, too. Copies them to `buffer`, a page boundary in the running space, and leaves swap
     /// entries with the numbers `swap`, `swap` + 1 and so on (32 bits). The libOS's pages stay. Returns in bits 0 to 31 how many
     /// pages lie between `address` and the first, and in bits 32 to 63 how many were taken; 0 if none was found as far as was searched.
     41 Take take(space, address, pages, buffer, swap);

@@ -39,8 +39,11 @@ impl State {
         let (live, frames) = self.require(caller, Requirement::Living)?;
         live.cell.memory.fill_pages(frames, buffer, &sources)?;
         let (live, frames) = self.require(child, Requirement::Halted)?;
-        live.cell.memory.take(frames, &taken, first)?;
-        Ok(TakenPages { skipped, count: (found.end - found.start) as u32 }.bits())
+        if live.cell.memory.take(frames, &taken, &sources, first)? {
+            return Ok(TakenPages { skipped, count: sources.len() as u32 }.bits());
+        }
+        // Too few pages for their tables.
+        Ok(TakenPages { skipped: skipped + sources.len() as u32, count: 0 }.bits())
     }
 
     /// Gives pages back to a halted child. Returns how many.

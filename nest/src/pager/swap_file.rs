@@ -8,8 +8,8 @@ use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Pages after whose transfer the file's pages leave the page cache, which is memory of the cell around: 16 MiB.
-const CACHED_PAGES: u64 = 4096;
+/// Pages after whose transfer the file's content leaves the cache, which is memory of the cell around: 4 MiB.
+const CACHED_PAGES: u64 = 1024;
 
 /// A swap file.
 #[derive(Debug)]
@@ -56,12 +56,12 @@ impl SwapFile {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn store(&mut self, first: u32, bytes: &[u8]) -> Result<()> {
+        self.note_moved(bytes);
         self.file.write_all_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| self.failed("write to", error))?;
         let pages = bytes.len() / PAGE_SIZE as usize;
         self.used[first as usize..][..pages].fill(true);
         self.free -= pages;
         self.hand = (first as usize + pages) % self.used.len();
-        self.note_moved(pages as u64);
         Ok(())
     }
 
@@ -75,8 +75,8 @@ impl SwapFile {
     /// # Errors
     /// The file cannot be read.
     pub(super) fn load(&mut self, first: u32, bytes: &mut [u8]) -> Result<()> {
+        self.note_moved(bytes);
         self.file.read_exact_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| self.failed("read from", error))?;
-        self.note_moved(bytes.len() as u64 / PAGE_SIZE);
         Ok(())
     }
 
@@ -89,9 +89,10 @@ impl SwapFile {
         self.free = self.used.iter().filter(|used| !**used).count();
     }
 
-    /// Lets the page cache forget the file's pages now and then.
-    fn note_moved(&mut self, pages: u64) {
-        self.moved += pages;
+    /// Lets the cell around forget the content of the file now and then. Before a transfer, because content is kept while it is on its way to
+    /// the host.
+    fn note_moved(&mut self, bytes: &[u8]) {
+        self.moved += bytes.len() as u64 / PAGE_SIZE;
         if self.moved >= CACHED_PAGES {
             self.moved = 0;
             // Advice: without it, more memory is used.

@@ -355,6 +355,11 @@ impl Frames {
         self.release_large(huge_frame);
     }
 
+    /// Whether an account pays for a frame.
+    pub(in crate::memory) fn is_paid_by(&self, frame: FrameId, account: AccountId) -> bool {
+        self.payer(frame) == account
+    }
+
     /// The account that pays for a frame.
     pub(super) fn payer(&self, frame: FrameId) -> AccountId {
         AccountId(self.payers[frame.0 as usize])

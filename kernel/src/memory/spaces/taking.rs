@@ -3,6 +3,7 @@
 
 use super::page_span::PageSpan;
 use super::set::SpaceSet;
+use super::space::MountSource;
 use crate::limits::TAKE_SEARCH;
 use crate::memory::frames::{Frames, Shortage};
 use crate::memory::paging::{CopyAuthority, MemoryError};
@@ -30,11 +31,14 @@ impl SpaceSet {
         if range.slot == SYSTEM_SLOT { Err(Refusal::BadAddress) } else { Ok(range) }
     }
 
-    /// The first pages from the start of `range` on, in its slot, that nothing else holds: consecutive ones, at most `most`. An empty
+    /// The first pages from the start of `range` on, in its slot, for which the cell pays: consecutive ones, at most `most`. An empty
     /// range: none was found up to there.
     pub(crate) fn find_takeable(&mut self, frames: &Frames, range: &PageSpan, most: u64) -> Range<u64> {
-        let end = SLOT_SIZE / PAGE_SIZE;
-        self.tree(range.space, range.slot).map_or(end..end, |tree| tree.find_takeable(frames, range.pages.start, most, TAKE_SEARCH))
+        let (account, end) = (self.account, SLOT_SIZE / PAGE_SIZE);
+        // Each page is looked up in each space.
+        let most = most.min(TAKE_SEARCH / self.spaces.len() as u64).max(1);
+        let tree = self.tree(range.space, range.slot);
+        tree.map_or(end..end, |tree| tree.find_takeable(frames, account, range.pages.start, most, TAKE_SEARCH))
     }
 
     /// The frames of pages that are present, to copy them. `None`: not all are.
@@ -55,16 +59,38 @@ impl SpaceSet {
         Ok(())
     }
 
-    /// Replaces pages that were found to be takeable by entries with the numbers from `first` on.
+    /// Replaces pages that were found to be takeable, and are these frames, by entries with the numbers from `first` on: in all spaces that
+    /// have them at the same address, as clones of spaces have. The account may be full: taking pages is how its cell gets memory. `false`:
+    /// nothing has changed, because the tables that would be copied need as much memory as the pages have.
     ///
     /// # Errors
-    /// Not enough memory for the tables; nothing has changed.
-    pub(crate) fn take(&mut self, frames: &mut Frames, range: &PageSpan, first: SwapNumber) -> Result<(), Shortage> {
-        let account = self.account;
-        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(()) };
-        tree.take(frames, account, range.pages.clone(), first)?;
+    /// The machine has not enough memory for the tables, or copies of shared tables have exceeded the quota before; nothing has changed.
+    pub(crate) fn take(&mut self, frames: &mut Frames, range: &PageSpan, taken: &[FrameId], first: SwapNumber) -> Result<bool, Shortage> {
+        let (account, start) = (self.account, range.pages.start);
+        let mut trees = self.trees_at(range);
+        trees.retain(|tree| tree.maps_some(frames, start, taken));
+        // The tables of the last space are replaced. Those of the others may be copies.
+        let copied = (trees.len() as u64).saturating_sub(1) * PATH_TABLES;
+        if taken.len() as u64 <= copied {
+            return Ok(false);
+        }
+        let reserved = copied + PATH_TABLES;
+        frames.overdraw(account, reserved, |frames| trees.into_iter().for_each(|tree| tree.take(frames, account, start, taken, first)))?;
         self.is_taken_from = true;
-        Ok(())
+        Ok(true)
+    }
+
+    /// The tree of a range, and the trees of other spaces in the same slot. A segment has one tree.
+    fn trees_at(&mut self, range: &PageSpan) -> Vec<&mut Tree> {
+        let segment = match self.space(range.space).ok().and_then(|space| space.at(range.slot)) {
+            Some(MountSource::Segment(index)) => Some(*index),
+            _ => None,
+        };
+        if segment.is_some() {
+            return self.tree(range.space, range.slot).into_iter().collect();
+        }
+        let mounts = self.spaces.iter_mut().flatten().filter_map(|space| space.at(range.slot));
+        mounts.filter_map(|source| if let MountSource::Private(tree) = source { Some(tree) } else { None }).collect()
     }
 
     /// Whether a parent has ever taken pages.

@@ -4,7 +4,7 @@
 use super::entry::{Entry, View};
 use super::handle::Tree;
 use super::level::{TOP, TREE_PAGES, index, span};
-use crate::memory::frames::Frames;
+use crate::memory::frames::{AccountId, Frames};
 use crate::memory::taken::SwapNumber;
 use pando_machine::FrameId;
 use std::ops::Range;
@@ -13,60 +13,53 @@ use std::ops::Range;
 const TABLE_COST: u64 = 16;
 
 impl Tree {
-    /// Finds the first pages at or after `page` that nothing else holds, as far as they are consecutive and in one last-level table or
-    /// large page, at most `most`: those that a parent may take. Costs no more than `budget` lookups. An empty range: none was found up to
-    /// there.
+    /// Finds the first present pages at or after `page` for which this account pays, as far as they are consecutive and in one last-level
+    /// table or large page, at most `most`: those that a parent may take. Costs no more than `budget` lookups. An empty range: none was
+    /// found up to there.
     #[must_use]
-    pub(in crate::memory) fn find_takeable(&self, frames: &Frames, page: u64, most: u64, mut budget: u64) -> Range<u64> {
-        let mut page = page;
+    pub(in crate::memory) fn find_takeable(
+        &self,
+        frames: &Frames,
+        account: AccountId,
+        mut page: u64,
+        most: u64,
+        mut budget: u64,
+    ) -> Range<u64> {
+        let Some(top) = self.top else { return TREE_PAGES..TREE_PAGES };
         while page < TREE_PAGES && budget > 0 {
-            let Some((table, level)) = self.table_of_pages(frames, page) else { return TREE_PAGES..TREE_PAGES };
-            let size = span(level);
-            match (table, level) {
-                // The table, or one above it, is not this tree's alone.
-                (None, _) => page = (page / size + 1) * size,
-                (Some(table), 1) => {
-                    let end = (page / span(2) + 1) * span(2);
-                    let is_takeable = |page: u64| match Entry(frames.arena().load(table, index(page, 1))).view(1) {
-                        View::Page { frame, .. } => frames.is_exclusive(frame),
-                        _ => false,
-                    };
-                    if let Some(first) = (page..end).find(|page| is_takeable(*page)) {
-                        let behind = (first..end.min(first + most)).take_while(|page| is_takeable(*page)).count() as u64;
-                        return first..first + behind;
+            let (mut table, mut level) = (top, TOP);
+            let view = loop {
+                match Entry(frames.arena().load(table, index(page, level))).view(level) {
+                    View::Table { table: below, .. } => (table, level) = (below, level - 1),
+                    view => break view,
+                }
+            };
+            let size = span(level.max(2));
+            let end = (page / size + 1) * size;
+            let is_takeable = |page: &u64| match Entry(frames.arena().load(table, index(*page, 1))).view(1) {
+                View::Page { frame, .. } => frames.is_paid_by(frame, account),
+                _ => false,
+            };
+            match view {
+                View::Page { frame, .. } if level > 1 && frames.is_paid_by(frame, account) => return page..end.min(page + most),
+                _ if level > 1 => {}
+                _ => {
+                    if let Some(first) = (page..end).find(is_takeable) {
+                        return first..first + (first..end.min(first + most)).take_while(is_takeable).count() as u64;
                     }
-                    page = end;
                     budget = budget.saturating_sub(TABLE_COST);
                 }
-                (Some(table), _) => {
-                    let end = (page / size + 1) * size;
-                    if let View::Page { frame, .. } = Entry(frames.arena().load(table, index(page, level))).view(level)
-                        && frames.is_exclusive_large(frame.huge_frame())
-                    {
-                        return page..end.min(page + most);
-                    }
-                    page = end;
-                }
             }
+            page = end;
             budget = budget.saturating_sub(1);
         }
         page..page
     }
 
-    /// The last table on the path to `page`, with its level: `None` in its place if it or one above has other holders, with the level of
-    /// the entry that links to it. `None`: the tree is empty.
-    fn table_of_pages(&self, frames: &Frames, page: u64) -> Option<(Option<FrameId>, u8)> {
-        let (mut table, mut level) = (self.top?, TOP);
-        if !frames.is_last_holder(table) {
-            return Some((None, TOP + 1));
-        }
-        while let View::Table { table: below, .. } = Entry(frames.arena().load(table, index(page, level))).view(level) {
-            if !frames.is_last_holder(below) {
-                return Some((None, level));
-            }
-            (table, level) = (below, level - 1);
-        }
-        Some((Some(table), level))
+    /// Whether some of the pages from `start` on are these frames.
+    #[must_use]
+    pub(in crate::memory) fn maps_some(&self, frames: &Frames, start: u64, wanted: &[FrameId]) -> bool {
+        wanted.iter().zip(start..).any(|(frame, page)| self.find(frames, page).frame(page) == Some(*frame))
     }
 
     /// The number of consecutive pages at the front of `pages` that were taken with the numbers from `first` on, within one last-level table.

@@ -221,27 +221,33 @@ impl EntryChange for Unshare {
     }
 }
 
-/// Replaces 4 KiB pages without other holders by the entries of taken ones, whose numbers count up.
+/// Replaces pages that are these frames by the entries of taken ones, whose numbers count up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Take {
+pub(super) struct Take<'a> {
     /// The first page of the range.
     pub(super) start: u64,
-    /// Its number.
+    /// The frame of each page. Other pages stay.
+    pub(super) taken: &'a [FrameId],
+    /// The number of the first page.
     pub(super) first: SwapNumber,
 }
 
-impl EntryChange for Take {
-    /// Rule 2: present entries become non-present. The frames are free at once, so the cell must not be running (rule 4), and the tables
-    /// are retired (rule 3). A large page is split on the fresh path.
+impl EntryChange for Take<'_> {
+    /// Rule 2: present entries become non-present. The frames are free when the last space has lost them, so the cell must not be running
+    /// (rule 4), and the tables are retired (rule 3). A large page is split on the fresh path.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
             View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             View::Page { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
-            View::Page { frame, permissions, .. } if edit.frames.is_exclusive(frame) => {
+            View::Page { frame, permissions, .. } => {
+                let page = visit.pages.start - self.start;
+                if self.taken.get(page as usize) != Some(&frame) {
+                    return visit.old;
+                }
                 edit.frames.release(frame);
-                Entry::taken(self.first.offset(visit.pages.start - self.start), permissions)
+                Entry::taken(self.first.offset(page), permissions)
             }
-            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
+            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } => visit.old,
         }
     }
 }

@@ -202,22 +202,10 @@ impl Tree {
         })
     }
 
-    /// Replaces those of `pages` that have no other holder by entries with the numbers from `first` on. The pages must lie within one large
-    /// page's span. The account may be full: taking pages is how its cell gets memory. As the tables on the path are this tree's alone
-    /// ([`Tree::find_takeable`]), each new one retires another.
-    ///
-    /// # Errors
-    /// The machine has not enough memory for the tables; nothing has changed.
-    pub(in crate::memory) fn take(
-        &mut self,
-        frames: &mut Frames,
-        account: AccountId,
-        pages: Range<u64>,
-        first: SwapNumber,
-    ) -> Result<(), Shortage> {
-        frames.overdraw(account, PATH_TABLES, |frames| {
-            self.edit(frames, account, pages.clone(), Take { start: pages.start, first });
-        })
+    /// Replaces the pages from `start` on that are these frames by entries with the numbers from `first` on. The pages must lie within one
+    /// large page's span. The caller has reserved [`PATH_TABLES`] frames.
+    pub(in crate::memory) fn take(&mut self, frames: &mut Frames, account: AccountId, start: u64, taken: &[FrameId], first: SwapNumber) {
+        self.edit(frames, account, start..start + taken.len() as u64, Take { start, taken, first });
     }
 
     /// Makes those of `pages` present that were taken, with copies of these frames. The pages must lie within one large page's span.
