@@ -209,9 +209,9 @@ hypercalls! {
     12 SegmentDestroy segment_destroy(segment);
     /// Makes the kernel process the rings now. Returns 0.
     13 Doorbell doorbell();
-    /// Returns the state of the page at `address` of `space`: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a
-    /// large page, bit 6 a block of a disk that is not resident, with its number in bits 12 to 43, bit 7 taken by the cell's parent. Returns 0 where nothing is
-    /// mapped.
+    /// Returns the state of the page at `address` of `space`: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a large
+    /// page, bit 6 a block of a disk that is not resident, with its number in bits 12 to 43, bit 7 taken by the cell's parent. Returns 0
+    /// where nothing is mapped.
     14 Inspect inspect(space, address);
     /// Gives up the rest of the quantum, staying runnable. Vector registers do not survive it. Returns 0.
     15 Relinquish relinquish();
@@ -280,8 +280,8 @@ hypercalls! {
     /// space of the caller. Returns 0.
     34 Read read(space, address, target, bytes);
     /// Halts a child from now on when an event of `mask` happens in it: bit 0, a debug or breakpoint exception of its program; bit 1, a
-    /// `syscall` of its program; bit 2, its libOS calls `report`; bit 3, its memory quota, or an ancestor's, is used up. The child cannot notice
-    /// it. Returns 0.
+    /// `syscall` of its program; bit 2, its libOS calls `report`; bit 3, its memory quota, or an ancestor's, is used up. The child cannot
+    /// notice it. Returns 0.
     35 CellWatch cell_watch(cell, mask);
     /// Lets a halted child continue. With `how` 0 it continues as its registers say, and the exception or `syscall` that halted it is taken
     /// as handled. With 1 it also executes a single instruction, and a debug exception follows; no event comes before. With 2 the exception
@@ -305,9 +305,10 @@ hypercalls! {
     /// child has ended. 3: the child was not started, or is halted or frozen. 4: an unmasked event is pending for the caller.
     40 Donate donate(cell, time);
     /// Takes pages out of a halted child: the first ones at or after `address` of `space`, in its slot, for which the child pays, as far as
-    /// they are consecutive, at most `pages` (1 to 128). Other spaces that share them at the same address lose them, too. Copies them to `buffer`, a page boundary in the running space, and leaves swap
-    /// entries with the numbers `swap`, `swap` + 1 and so on (32 bits). The libOS's pages stay. Returns in bits 0 to 31 how many
-    /// pages lie between `address` and the first, and in bits 32 to 63 how many were taken; 0 if none was found as far as was searched.
+    /// they are consecutive, at most `pages` (1 to 128). Other spaces that share them at the same address lose them, too. Copies them to
+    /// `buffer`, a page boundary in the running space, and leaves swap entries with the numbers `swap`, `swap` + 1 and so on (32 bits). The
+    /// libOS's pages stay. Returns in bits 0 to 31 how many pages lie between `address` and the first, and in bits 32 to 63 how many were
+    /// taken; 0 if none was found as far as was searched.
     41 Take take(space, address, pages, buffer, swap);
     /// Gives pages back to a halted child: the content of those of `pages` pages (1 to 128) at `address` of `space` whose swap entries have
     /// the numbers `swap`, `swap` + 1 and so on, up to the first other entry, lies at `buffer`, a page boundary in the running space. The

@@ -71,7 +71,7 @@ impl<'a> Pager<'a> {
         }
     }
 
-    /// What it has done so far.
+    /// Its counts so far.
     #[must_use]
     pub fn counters(&self) -> PagerCounters {
         self.counters

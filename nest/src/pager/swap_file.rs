@@ -89,8 +89,8 @@ impl SwapFile {
         self.free = self.used.iter().filter(|used| !**used).count();
     }
 
-    /// Lets the cell around forget the content of the file now and then. Before a transfer, because content is kept while it is on its way to
-    /// the host.
+    /// Lets the cell around forget the content of the file now and then. Before a transfer, because content is kept while it is on its way
+    /// to the host.
     fn note_moved(&mut self, bytes: &[u8]) {
         self.moved += bytes.len() as u64 / PAGE_SIZE;
         if self.moved >= CACHED_PAGES {

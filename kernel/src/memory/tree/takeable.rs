@@ -62,7 +62,8 @@ impl Tree {
         wanted.iter().zip(start..).any(|(frame, page)| self.find(frames, page).frame(page) == Some(*frame))
     }
 
-    /// The number of consecutive pages at the front of `pages` that were taken with the numbers from `first` on, within one last-level table.
+    /// The number of consecutive pages at the front of `pages` that were taken with the numbers from `first` on, within one last-level
+    /// table.
     #[must_use]
     pub(in crate::memory) fn count_taken(&self, frames: &Frames, pages: &Range<u64>, first: SwapNumber) -> u64 {
         let end = pages.end.min((pages.start / span(2) + 1) * span(2));
@@ -73,8 +74,8 @@ impl Tree {
         (pages.start..end).take_while(is_next).count() as u64
     }
 
-    /// Passes the numbers of taken pages to `note`, from `page` on, and moves `page` on. `true`: all were passed; `false`: `budget`, a number
-    /// of lookups, is used up.
+    /// Passes the numbers of taken pages to `note`, from `page` on, and moves `page` on. `true`: all were passed; `false`: `budget`, a
+    /// number of lookups, is used up.
     pub(in crate::memory) fn list_taken(
         &self,
         frames: &Frames,

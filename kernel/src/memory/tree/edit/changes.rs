@@ -56,8 +56,8 @@ impl EntryChange for Replace {
 pub(super) struct Protect(pub(super) Permissions);
 
 impl EntryChange for Protect {
-    /// Rule 1 for lazy memory, blocks and taken pages, which are not present. Rule 2 for pages, also if they only gain permissions: without a
-    /// fault, no CPU and no KVM reads a leaf again.
+    /// Rule 1 for lazy memory, blocks and taken pages, which are not present. Rule 2 for pages, also if they only gain permissions: without
+    /// a fault, no CPU and no KVM reads a leaf again.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         let Protect(permissions) = self;
         match visit.view {

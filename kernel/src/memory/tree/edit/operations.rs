@@ -224,8 +224,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Moves the path to `page` into fresh tables although the account may be full: its cell waits for memory, and its parent may change its
-    /// tables meanwhile.
+    /// Moves the path to `page` into fresh tables although the account may be full: its cell waits for memory, and its parent may change
+    /// its tables meanwhile.
     ///
     /// # Errors
     /// The machine has not enough memory, or copies of shared tables have exceeded the quota before; nothing has changed.
