@@ -64,6 +64,16 @@ refusals! {
     NoMoreCells = 16,
     /// The parent of the held cell has taken the page, or pages of the cell.
     Taken = 17,
+    /// No call waits at the port, and the caller does not wait either.
+    NothingWaits = 18,
+    /// The deadline has passed.
+    TimedOut = 19,
+    /// An unmasked event is pending. A call that was received already is not interrupted.
+    Interrupted = 20,
+    /// The message is longer, or has more holdings, than the receiver accepts.
+    TooLong = 21,
+    /// The receiver has given up its right to reply, or has ended.
+    NoReply = 22,
 }
 
 impl Refusal {

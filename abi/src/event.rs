@@ -49,6 +49,8 @@ events! {
     Control = 8,
     /// A child has written output, asked for input or taken some, frozen or ended.
     Child = 9,
+    /// A call has begun to wait at a port of the cell, or a call that it has posted is over.
+    Port = 10,
 }
 
 /// A set of events: a bitmask as the virtual registers hold it.

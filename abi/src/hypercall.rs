@@ -266,8 +266,9 @@ hypercalls! {
     /// Raises event `Terminate` (3), `Interrupt` (4) or `WindowSize` (5) for a child, which it notices at once. For `WindowSize`, `value`
     /// is the rows in bits 16 to 31 and the columns in bits 0 to 15. Returns 0.
     30 CellRaise cell_raise(cell, event, value);
-    /// Gives a child a holding of the caller's own template. Returns the child's name for it.
-    31 Grant grant(cell, holding);
+    /// Gives a child a holding of the caller's: a template, a reference, or a new reference to a port with this `label`, which is 0 for
+    /// other holdings. With `cell` 0 the caller itself gets it. Returns the name for it.
+    31 Grant grant(cell, holding, label);
     /// Copies output of a child, at most `bytes` bytes (at most 65536) of one stream, to `address`. Returns the number of bytes in bits 0
     /// to 31 and the stream's tag in bits 32 to 39; 0: nothing yet; bit 40: the child has ended or is frozen, and all was read. `port` is 0
     /// for its console, and 1 for its control channel, which is opened by the first call. With `bytes` 0, the stream with the tag `address`
@@ -314,6 +315,20 @@ hypercalls! {
     /// the numbers `swap`, `swap` + 1 and so on, up to the first other entry, lies at `buffer`, a page boundary in the running space. The
     /// child pays for them. Returns their number.
     42 Give give(space, address, pages, buffer, swap);
+    /// Makes a port, at which the caller receives calls. Returns its name.
+    43 PortCreate port_create();
+    /// Sends the message that the record at `message` describes to the port of a reference, and waits until it is answered, at
+    /// most until `deadline` (nanoseconds of the cell's clock; all ones: none). Returns the number of bytes of the reply. With `deadline` 0
+    /// the call is posted: the caller goes on, and gets the result later, in the record, with event `Port`. The record and its memory must
+    /// stay until then. Returns the posted call's name, and `drop` withdraws it. Vector registers do not survive a call that waits.
+    44 Call call(reference, message, deadline);
+    /// Takes the call that waits longest at a port, or waits for one until `deadline`; with 0 it does not wait. The message, its label, and
+    /// the name of the right to reply go where the record at `message` says. If `reply` is not 0, the message is sent as by `reply` first,
+    /// and the register of `reply` becomes 0. Returns the number of bytes. Vector registers do not survive a call that waits.
+    45 Receive receive(port, message, deadline, reply);
+    /// Answers a call with the message that the record at `message` describes, which uses up the right to reply. Returns 0; 1: nobody waits
+    /// for the answer any more.
+    46 Reply reply(reply, message);
 }
 
 #[cfg(test)]
@@ -332,7 +347,8 @@ mod tests {
             assert_eq!(arguments[..given], registers.arguments()[..given]);
             assert_eq!(Hypercall::from_record(call.record()), Some(call));
         }
-        assert_eq!(Hypercall::decode(&Registers { rax: TABLE.len() as u64, ..Registers::default() }), None);
+        let last = TABLE.iter().map(|description| description.number).max().expect("there are calls");
+        assert_eq!(Hypercall::decode(&Registers { rax: last + 1, ..Registers::default() }), None);
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod layout;
 pub mod limits;
 pub mod manual;
 pub mod memory;
+pub mod message;
 pub mod note;
 pub mod registers;
 pub mod ring;
@@ -36,6 +37,7 @@ pub use event::{Event, EventSet};
 pub use holding::HoldingName;
 pub use hypercall::Hypercall;
 pub use memory::{BlockAddress, BlockNumber, DiskIndex, MapFlags, Permissions, SegmentIndex, SpaceIndex};
+pub use message::MessageRecord;
 pub use registers::{Registers, SavedContext};
 
 /// Version of this interface; it increases with every change that a cell could notice.

@@ -17,7 +17,7 @@ pub const MAX_WRITE_BYTES: u64 = 4096;
 pub const MAX_SWAP_PAGES: u64 = 128;
 /// Calls of one `batch`.
 pub const MAX_BATCH_CALLS: u64 = 64;
-/// Holdings of a cell: children, and templates that it may clone.
+/// Holdings of a cell: children, templates that it may clone, ports, references, posted calls, and rights to reply.
 pub const MAX_HOLDINGS: usize = 4096;
 /// The largest CPU weight, as of Linux's control groups.
 pub const MAX_CPU_WEIGHT: u64 = 10_000;
@@ -27,6 +27,10 @@ pub const DEFAULT_CPU_WEIGHT: u64 = 100;
 pub const MAX_DEPTH: u8 = 32;
 /// Bytes that one `console_read` or `console_write` may copy: a pipe's worth.
 pub const MAX_CONSOLE_BYTES: u64 = 1 << 16;
+/// Bytes of one message of a port: a pipe's worth, and some microseconds to copy.
+pub const MAX_MESSAGE_BYTES: u64 = 1 << 16;
+/// Holdings in one message of a port.
+pub const MAX_MESSAGE_HOLDINGS: usize = 4;
 /// Descriptors in the console's transmit ring: the libOS posts one per `write`, so a burst of small writes costs one exit.
 pub const TRANSMIT_DESCRIPTORS: usize = 64;
 /// Descriptors in the console's receive ring: one is in use, the others let a reader post ahead.

@@ -152,6 +152,12 @@ pub const MAX_CELLS: usize = 1 << 20;
 /// Holdings that a listing of a cell's descendants visits under the lock: some 100 µs.
 pub const DESCENDANTS_LISTED: usize = 4096;
 
+/// Calls that one step of a `receive` passes over because their callers have made mistakes.
+pub const RECEIVE_TRIES: usize = 16;
+
+/// Calls of ports, given up or never to be answered, of which one piece of housekeeping tells the callers: some 10 µs under the lock.
+pub const RIGHTS_PIECE: usize = 64;
+
 /// Number of alarms below which stale ones are not removed.
 pub const FEW_ALARMS: usize = 64;
 

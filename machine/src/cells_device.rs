@@ -70,7 +70,7 @@ impl NewChild<'_> {
             |(piece, address): (&[u8], u64)| Hypercall::Write { space, address, source: address_of(piece), bytes: piece.len() as u64 };
         [Hypercall::CellClone { source: self.source.bits(), quota: self.quota, cells: self.cells.into() }]
             .into_iter()
-            .chain(self.root.map(|root| Hypercall::Grant { cell, holding: root.bits() }))
+            .chain(self.root.map(|root| Hypercall::Grant { cell, holding: root.bits(), label: 0 }))
             .chain(pieces.map(write))
             .chain(self.limits.iter().map(|(kind, value)| Hypercall::CellLimit { cell, kind: *kind, value: *value }))
             .chain(self.name.map(|name| Hypercall::CellName { cell, address: address_of(name), bytes: name.len() as u64 }))
@@ -240,7 +240,7 @@ impl CellsDevice {
     /// # Errors
     /// There is no such child, or `root` is not the root.
     pub fn grant(&self, child: HoldingName, root: HoldingName) -> Result<()> {
-        let call = Hypercall::Grant { cell: child.bits(), holding: root.bits() };
+        let call = Hypercall::Grant { cell: child.bits(), holding: root.bits(), label: 0 };
         self.perform("let a nested cell have cells of its own", call).map(drop)
     }
 

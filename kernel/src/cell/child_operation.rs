@@ -77,12 +77,14 @@ pub(crate) enum ChildOperation {
         /// The name.
         name: CallerBytes,
     },
-    /// Give a child a holding of a template.
+    /// Give a child, or the caller itself, a holding: a template, a reference, or a new reference to a port.
     Grant {
-        /// The child.
-        child: HoldingName,
-        /// The template.
-        template: HoldingName,
+        /// The child. `None`: the caller.
+        child: Option<HoldingName>,
+        /// The template, the reference or the port.
+        holding: HoldingName,
+        /// The label of a new reference.
+        label: u64,
     },
     /// Copy state of a halted child.
     StateRead {
@@ -238,7 +240,10 @@ impl ChildOperation {
             Hypercall::CellName { cell, address, bytes } => {
                 ChildOperation::Name { child: holding(cell)?, name: caller_bytes(address, bytes, HOST_NAME_BYTES as u64)? }
             }
-            Hypercall::Grant { cell, holding: template } => ChildOperation::Grant { child: holding(cell)?, template: holding(template)? },
+            Hypercall::Grant { cell, holding: name, label } => {
+                let child = if cell == 0 { None } else { Some(holding(cell)?) };
+                ChildOperation::Grant { child, holding: holding(name)?, label }
+            }
             Hypercall::ConsoleRead { cell, address: tag, bytes: 0, port } => {
                 let stream = u32::try_from(tag).map_err(|_| Refusal::BadArgument)?;
                 ChildOperation::ConsoleClose { port: child_port(cell, port)?, stream }

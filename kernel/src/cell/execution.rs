@@ -115,7 +115,14 @@ impl ExecutionContext {
         self.run_state
     }
 
-    /// Moves it to another run state. This is the only place that changes the run state.
+    /// Changes the time until which it waits, if it is idle.
+    pub(crate) fn extend_idle(&mut self, time: Nanos) {
+        if let RunState::Idle { until } = &mut self.run_state {
+            *until = time;
+        }
+    }
+
+    /// Moves it to another run state. This and [`ExecutionContext::extend_idle`] are the only places that change the run state.
     pub(crate) fn transition(&mut self, next: RunState) {
         debug_assert!(self.run_state.can_become(next), "no transition leads from {:?} to {next:?}", self.run_state);
         self.run_state = next;

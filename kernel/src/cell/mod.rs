@@ -12,6 +12,7 @@ pub(crate) mod freeze;
 pub(crate) mod halt;
 pub mod image;
 pub(crate) mod memory_operation;
+pub(crate) mod message_operation;
 pub(crate) mod operation;
 pub mod run_state;
 pub mod share;

@@ -4,6 +4,7 @@
 use super::batch::Batch;
 use super::child_operation::ChildOperation;
 use super::memory_operation::MemoryOperation;
+use super::message_operation::MessageOperation;
 use super::operation::Operation;
 use crate::memory::{PrefetchBatch, SpaceSet};
 use pando_abi::{HoldingName, Hypercall, Refusal, Registers};
@@ -57,7 +58,9 @@ pub(crate) enum Work {
     Operation(Operation),
     /// An operation on a cell that this one holds.
     Child(Box<ChildOperation>),
-    /// Several of both.
+    /// A call of a port.
+    Message(MessageOperation),
+    /// Several operations on the cell itself and on those that it holds.
     Batch(Batch),
 }
 
@@ -78,6 +81,9 @@ impl Work {
         let call = Hypercall::decode(registers).ok_or(Refusal::NoSuchCall)?;
         if let Some(operation) = ChildOperation::decode(call)? {
             return Ok(Work::Child(Box::new(operation)));
+        }
+        if let Some(operation) = MessageOperation::decode(call)? {
+            return Ok(Work::Message(operation));
         }
         Ok(match call {
             Hypercall::Exit { status, signal, address, instruction } => {

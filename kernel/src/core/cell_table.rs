@@ -2,6 +2,7 @@
 //! The table of cells: living cells with their devices, and the outcomes of ended ones.
 
 use super::holdings::{Holdings, Parent};
+use super::ipc::IpcState;
 use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::run_state::RunState;
@@ -35,9 +36,11 @@ pub(super) struct LiveCell {
     pub(super) donation: Option<Donation>,
     /// Its parent; `None`: the operator created it.
     pub(super) parent: Option<Parent>,
+    /// The call of a port in which it waits, and answers for it.
+    pub(super) ipc: IpcState,
     /// Number of its ancestors.
     pub(super) depth: u8,
-    /// The cells that it may name.
+    /// The cells and ports that it may name.
     pub(super) holdings: Holdings,
 }
 
@@ -54,6 +57,7 @@ impl LiveCell {
             allowance: None,
             donation: None,
             parent: None,
+            ipc: IpcState::default(),
             depth: 0,
             holdings: Holdings::default(),
         }

@@ -34,6 +34,11 @@ pub(super) enum OperationError {
         /// The run states that do.
         requirement: Requirement,
     },
+    /// Another cell must leave this vCPU first.
+    PeerRuns {
+        /// The vCPU.
+        vcpu: usize,
+    },
     /// Only the operator can do something about it.
     Operator(OperatorError),
 }
@@ -49,7 +54,7 @@ impl OperationError {
             OperationError::Memory(MemoryError::Taken(_)) => Refusal::Taken,
             // A child has ended, or a template that the cell holds.
             OperationError::NoSuchCell(_) | OperationError::Ended { .. } => Refusal::NoSuchHolding,
-            OperationError::WrongState { .. } => Refusal::WrongState,
+            OperationError::WrongState { .. } | OperationError::PeerRuns { .. } => Refusal::WrongState,
             OperationError::Operator(OperatorError::QuotaTooSmall(_)) => Refusal::BadArgument,
             OperationError::Operator(OperatorError::TooManyCells) => Refusal::TooMany,
             // A cell decodes no operation that can fail in other ways.
@@ -69,6 +74,8 @@ impl OperationError {
             OperationError::WrongState { cell, state, requirement } => {
                 OperatorError::WrongState(WrongState { description, cell, state, remedy: requirement.remedy(state) })
             }
+            // No operation of the operator concerns two cells.
+            OperationError::PeerRuns { .. } => OperatorError::Refused(Refusal::WrongState),
             OperationError::Operator(error) => error,
         }
     }

@@ -11,6 +11,7 @@ use crate::cell::child_operation::ChildOperation;
 use crate::cell::end::End;
 use crate::cell::execution::{Resumption, SpuriousFaults, UnconfirmedWrite};
 use crate::cell::memory_operation::OperationProgress;
+use crate::cell::message_operation::{MessageOperation, MessageStep};
 use crate::cell::operation::Operation;
 use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
@@ -52,6 +53,13 @@ pub(super) enum LeaveReason {
         /// At most until this time.
         until: Nanos,
     },
+    /// It waits in a call of a port.
+    Waiting {
+        /// At most until this time.
+        until: Nanos,
+        /// The cell that goes on instead.
+        next: Option<CellId>,
+    },
     /// It waits for memory that a flush will free; its vector state must be saved.
     AwaitingFlush,
     /// It froze itself into a template.
@@ -76,7 +84,11 @@ impl LeaveReason {
             | LeaveReason::AwaitingFlush
             | LeaveReason::ForciblyFrozen
             | LeaveReason::Halted(_) => true,
-            LeaveReason::Relinquished | LeaveReason::Idle { .. } | LeaveReason::Frozen { .. } | LeaveReason::Ended(_) => false,
+            LeaveReason::Relinquished
+            | LeaveReason::Idle { .. }
+            | LeaveReason::Waiting { .. }
+            | LeaveReason::Frozen { .. }
+            | LeaveReason::Ended(_) => false,
         }
     }
 }
@@ -130,6 +142,7 @@ impl State {
         if let Err(error) = self.serve_rings(id, now) {
             return Err(self.after_failed_copy(id, error));
         }
+        self.write_answers(id)?;
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         cell.show_events(frames, now).map_err(ended)?;
         // The result of a wait is set before an upcall, which saves it with the other registers.
@@ -324,6 +337,7 @@ impl State {
             },
             Work::Operation(operation) => self.operate(id, operation),
             Work::Child(operation) => self.operate_on_child(id, operation),
+            Work::Message(operation) => self.operate_on_port(id, operation, now),
             Work::Batch(mut batch) => {
                 let progress = self.step_batch(id, &mut batch);
                 self.after_step(id, Work::Batch(batch), progress)
@@ -381,6 +395,21 @@ impl State {
         self.after_step(id, Work::Child(operation), progress)
     }
 
+    /// Performs the next step of a call of a port.
+    fn operate_on_port(&mut self, id: CellId, mut operation: MessageOperation, now: Nanos) -> NextStep {
+        // Its output should not wait with it.
+        if let Err(error) = self.serve_rings(id, now) {
+            return self.postpone(id, Work::Message(operation), error);
+        }
+        let progress = match self.step_message(id, &mut operation, now) {
+            Ok(MessageStep::Wait { until, next }) => return NextStep::Leave(LeaveReason::Waiting { until, next }),
+            Ok(MessageStep::Done(result)) => Ok(OperationProgress::Done(result)),
+            Ok(MessageStep::More) => Ok(OperationProgress::More),
+            Err(error) => Err(error),
+        };
+        self.after_step(id, Work::Message(operation), progress)
+    }
+
     /// Performs the next step of a batch.
     fn step_batch(&mut self, id: CellId, batch: &mut Batch) -> Result<OperationProgress, OperationError> {
         let (live, frames) = self.running(id);
@@ -411,6 +440,11 @@ impl State {
             Err(OperationError::Memory(MemoryError::Short(Shortage::Quota))) if self.halts_for_shortage(id, &work) => {
                 self.running(id).0.execution.work = Some(work);
                 self.halt_unfinished(id, HaltReason::Shortage)
+            }
+            Err(OperationError::PeerRuns { vcpu }) => {
+                self.running(id).0.execution.work = Some(work);
+                self.request_yield(vcpu);
+                NextStep::Again
             }
             Err(error @ OperationError::Memory(MemoryError::Short(shortage))) => match self.remedy(id, shortage) {
                 Some(next) => {

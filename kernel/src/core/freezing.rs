@@ -5,6 +5,7 @@ use super::cell_table::LiveCell;
 use super::exits::{LeaveReason, NextStep};
 use super::holdings::Parent;
 use super::invoke::Subject;
+use super::ipc::CellRights;
 use super::state::State;
 use super::{Kernel, OperatorError};
 use crate::cell::CellId;
@@ -137,9 +138,12 @@ impl State {
         live.cell.withdraw(frames, EventSet::REQUESTS);
         live.cell.stop_request.withdraw_freeze();
         live.execution.transition(RunState::Frozen);
+        // It never runs again, so it neither answers nor gets answers.
+        let rights = CellRights::take(live);
         // It writes no more output.
         live.close();
         let parent = live.parent;
+        self.released.push_all(rights);
         self.notifications.has_stopped_cell = true;
         if let Some(Parent { cell, is_holding: true, .. }) = parent {
             self.raise_child_event(cell);

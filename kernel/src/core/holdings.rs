@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holdings: the cells that a cell may name. And parents, which hold them.
+//! Holdings: the cells, ports and calls that a cell may name. And parents, which hold their children.
 
+use super::ipc::{Call, CallTicket, MessagePort, Reference};
 use crate::cell::CellId;
 use crate::device::console::ConsolePort;
 use crate::memory::AccountId;
@@ -19,8 +20,7 @@ pub(super) struct Parent {
     pub(super) is_holding: bool,
 }
 
-/// A cell that another cell holds.
-#[derive(Clone)]
+/// A thing that a cell may name.
 pub(super) enum Holding {
     /// A child: the holder may do anything to it, and it ends when it is dropped.
     Child {
@@ -33,13 +33,31 @@ pub(super) enum Holding {
     },
     /// A template that the holder may clone.
     Template(CellId),
+    /// A port, at which the holder receives calls.
+    Port(Box<MessagePort>),
+    /// A reference to a port, by which the holder may call.
+    Reference(Reference),
+    /// A call that the holder has posted.
+    Call(Box<Call>),
+    /// The right to answer a call, once.
+    Reply(CallTicket),
 }
 
 impl Holding {
     /// The cell.
-    pub(super) fn cell(&self) -> CellId {
+    pub(super) fn cell(&self) -> Option<CellId> {
         match self {
-            Holding::Child { cell, .. } | Holding::Template(cell) => *cell,
+            Holding::Child { cell, .. } | Holding::Template(cell) => Some(*cell),
+            Holding::Port(_) | Holding::Reference(_) | Holding::Call(_) | Holding::Reply(_) => None,
+        }
+    }
+
+    /// A copy for another cell. `None`: only one cell may hold this.
+    pub(super) fn copy(&self) -> Option<Holding> {
+        match self {
+            Holding::Template(template) => Some(Holding::Template(*template)),
+            Holding::Reference(reference) => Some(Holding::Reference(*reference)),
+            Holding::Child { .. } | Holding::Port(_) | Holding::Call(_) | Holding::Reply(_) => None,
         }
     }
 }
@@ -109,7 +127,7 @@ impl Holdings {
         let visited = self.slots.len().min(most);
         let child = |slot: &Slot| match &slot.holding {
             Some(Holding::Child { cell, .. }) => Some(*cell),
-            Some(Holding::Template(_)) | None => None,
+            _ => None,
         };
         (self.slots[..visited].iter().filter_map(child).collect(), visited)
     }
@@ -118,8 +136,16 @@ impl Holdings {
     pub(super) fn children(&self) -> impl Iterator<Item = (HoldingName, CellId)> {
         (0..).zip(&self.slots).filter_map(|(index, slot)| match &slot.holding {
             Some(Holding::Child { cell, .. }) => Some((HoldingName::new(index, slot.generation), *cell)),
-            Some(Holding::Template(_)) | None => None,
+            _ => None,
         })
+    }
+
+    /// Takes all ports, posted calls and rights to reply out of the table, with their names.
+    pub(super) fn take_rights(&mut self) -> Vec<(HoldingName, Holding)> {
+        let is_right = |holding: &Holding| matches!(holding, Holding::Port(_) | Holding::Call(_) | Holding::Reply(_));
+        let named = (0..).zip(&self.slots).filter(|(_, slot)| slot.holding.as_ref().is_some_and(is_right));
+        let names: Vec<HoldingName> = named.map(|(index, slot)| HoldingName::new(index, slot.generation)).collect();
+        names.into_iter().filter_map(|name| Some((name, self.remove(name).ok()?))).collect()
     }
 }
 
@@ -144,7 +170,7 @@ mod tests {
         assert_eq!(first.index(), second.index());
         assert_eq!(holdings.get(first).err(), Some(Refusal::NoSuchHolding));
         assert_eq!(holdings.remove(first).err(), Some(Refusal::NoSuchHolding));
-        assert_eq!(holdings.get(second).map(|holding| holding.cell().index), Ok(2));
+        assert_eq!(holdings.get(second).map(|holding| holding.cell().map(|cell| cell.index)), Ok(Some(2)));
     }
 
     #[test]

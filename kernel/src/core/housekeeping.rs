@@ -20,6 +20,7 @@ impl Shared {
         state.networks.advance(now);
         state.wake_receivers();
         state.end_orphans();
+        state.release_rights();
         state.frames.reap(RELEASE_PIECE);
         state.admit_all();
         if state.flush_is_due(now) {
@@ -118,7 +119,7 @@ impl Shared {
         }
         due.interrupts.into_iter().for_each(|vcpu| self.interrupt(vcpu));
         // An idle vCPU takes one of them. A busy vCPU takes them when its cell waits, or its quantum ends.
-        let has_work = due.has_woken_receiver || !state.orphans.is_empty();
+        let has_work = due.has_woken_receiver || !state.orphans.is_empty() || !state.released.is_empty();
         if has_work && state.idle_workers > 0 {
             self.work.notify_one();
         }
@@ -157,7 +158,7 @@ impl State {
 
     /// When housekeeping is next due: the next alarm, requested flush or frame arrival, or at once if children of ended cells live.
     pub(super) fn next_housekeeping(&mut self) -> Nanos {
-        if !self.orphans.is_empty() {
+        if !self.orphans.is_empty() || !self.released.is_empty() {
             return Nanos(0);
         }
         let flush = if self.flush_is_awaited() { self.flushes.last + FLUSH_INTERVAL } else { Nanos::NEVER };

@@ -16,7 +16,7 @@ use crate::limits::MIN_QUOTA;
 use crate::memory::{AccountId, Frames, SpaceSet};
 use crate::sched::allowance::Allowance;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_DEPTH};
-use pando_abi::{Event, EventSet, Refusal};
+use pando_abi::{Event, EventSet, Refusal, Registers};
 use pando_machine::{Context, PageCount};
 
 /// The cell that an operation is about, and the authority for it.
@@ -101,7 +101,7 @@ impl State {
                 let name = live.holdings.insert(Holding::Template(*template)).ok_or(Refusal::TooMany)?;
                 return Ok(OperationProgress::Done(name.bits()));
             }
-            Operation::SetRegisters(registers) => execution.context = Context { registers: **registers, ..Context::default() },
+            Operation::SetRegisters(registers) => self.set_registers(id, **registers),
             Operation::SetHostName(name) => (cell.identity.host_name, cell.identity.is_stale) = (truncated(name), true),
             Operation::SetWindow(size) => {
                 cell.window = Some(*size);
@@ -112,6 +112,12 @@ impl State {
             Operation::Train { template } => self.train_by(id, requirement, *template)?,
         }
         Ok(OperationProgress::Done(0))
+    }
+
+    /// Sets the registers of a cell at rest. If it waits in a call of a port, it does not any more.
+    fn set_registers(&mut self, id: CellId, registers: Registers) {
+        self.roll_back_wait(id);
+        self.running(id).0.execution.context = Context { registers, ..Context::default() };
     }
 
     /// Records the page accesses of a cell for a template.

@@ -19,6 +19,7 @@ mod freezing;
 mod holdings;
 mod housekeeping;
 mod invoke;
+mod ipc;
 mod nesting;
 mod networking;
 mod operator;

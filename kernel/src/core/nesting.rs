@@ -51,7 +51,7 @@ impl State {
     pub(super) fn act_on_holding(&mut self, caller: CellId, operation: &mut ChildOperation) -> Result<OperationProgress, OperationError> {
         let result = match operation {
             ChildOperation::Clone { source, limits } => {
-                let source = self.holding(caller, *source)?.cell();
+                let source = self.holding(caller, *source)?.cell().ok_or(Refusal::NoSuchHolding)?;
                 let child = self.clone_cell(source, limits.quota, Some(caller))?;
                 self.add_child_holding(caller, child, limits)?
             }
@@ -70,8 +70,12 @@ impl State {
             }
             ChildOperation::Drop(name) => {
                 let (live, _) = self.require(caller, Requirement::Living)?;
-                if let Holding::Child { cell, .. } = live.holdings.remove(*name)? {
-                    self.abandon(cell);
+                match live.holdings.remove(*name)? {
+                    Holding::Child { cell, .. } => self.abandon(cell),
+                    right => {
+                        self.released.push(caller, *name, right);
+                        self.release_rights();
+                    }
                 }
                 0
             }
@@ -84,11 +88,7 @@ impl State {
                 let name = String::from_utf8(self.read_caller(caller, *name)?).map_err(|_| Refusal::BadArgument)?;
                 return self.invoke(Subject::Cell(child), &mut Operation::SetHostName(name));
             }
-            ChildOperation::Grant { child, template } => {
-                let child = self.child(caller, *child)?;
-                let Holding::Template(template) = *self.holding(caller, *template)? else { return Err(Refusal::NoSuchHolding.into()) };
-                return self.invoke(Subject::Cell(child), &mut Operation::Grant { template });
-            }
+            ChildOperation::Grant { child, holding, label } => self.grant(caller, *child, *holding, *label)?,
             ChildOperation::StateRead { child, kind, buffer } => self.read_child_state(caller, *child, *kind, *buffer)?,
             ChildOperation::Take(transfer) => self.take_pages(caller, *transfer)?,
             ChildOperation::Give(transfer) => self.give_pages(caller, *transfer)?,
@@ -102,7 +102,7 @@ impl State {
     }
 
     /// A holding of a cell.
-    fn holding(&mut self, holder: CellId, name: HoldingName) -> Result<&Holding, OperationError> {
+    pub(super) fn holding(&mut self, holder: CellId, name: HoldingName) -> Result<&Holding, OperationError> {
         Ok(self.require(holder, Requirement::Living)?.0.holdings.get(name)?)
     }
 
@@ -110,7 +110,7 @@ impl State {
     pub(super) fn child(&mut self, holder: CellId, name: HoldingName) -> Result<CellId, OperationError> {
         match self.holding(holder, name)? {
             Holding::Child { cell, .. } => Ok(*cell),
-            Holding::Template(_) => Err(Refusal::NoSuchHolding.into()),
+            _ => Err(Refusal::NoSuchHolding.into()),
         }
     }
 
@@ -128,7 +128,7 @@ impl State {
                 }
                 Ok((cell, opened))
             }
-            Holding::Template(_) => Err(Refusal::NoSuchHolding.into()),
+            _ => Err(Refusal::NoSuchHolding.into()),
         }
     }
 

@@ -4,6 +4,7 @@
 use super::cell_table::{CellTable, LiveCell};
 use super::error::{OperationError, OperatorError};
 use super::holdings::Parent;
+use super::ipc::{CellRights, ReleaseQueue};
 use super::trim_schedule::TrimSchedule;
 use super::{Config, Shared};
 use crate::cell::end::{End, Outcome};
@@ -95,6 +96,10 @@ pub(super) struct State {
     eviction: EvictionCursor,
     /// Children of ended cells, which end in the next housekeeping.
     pub(super) orphans: Vec<CellId>,
+    /// Ports, calls and rights to reply that were given up. The other parties are told in the next housekeeping.
+    pub(super) released: ReleaseQueue,
+    /// Number of ports and calls that were ever made.
+    pub(super) serials: u64,
     pub(super) vcpus: Vec<Option<RunningCell>>,
     pub(super) idle_workers: usize,
     pub(super) is_stopping: bool,
@@ -119,6 +124,8 @@ impl State {
             trims: TrimSchedule::new(config.is_trimmed),
             eviction: EvictionCursor::default(),
             orphans: Vec::new(),
+            released: ReleaseQueue::default(),
+            serials: 0,
             vcpus: vec![None; vcpus],
             idle_workers: 0,
             is_stopping: false,
@@ -222,8 +229,10 @@ impl State {
         let is_idle = matches!(state, RunState::Idle { .. });
         // The page of a cell that runs is not read.
         let is_noticed = (is_idle || live.donation.is_some()) && live.cell.has_unmasked_events(frames);
-        let wakes = is_idle && is_noticed;
+        // A call that was received is not interrupted.
+        let wakes = is_idle && is_noticed && !live.ipc.wait.as_ref().is_some_and(|wait| wait.awaits_reply());
         if wakes {
+            self.interrupt_wait(id);
             self.make_ready(id, ReadyReason::Woken);
         } else if is_noticed {
             self.recall_donation(id);
@@ -284,6 +293,7 @@ impl State {
         while let Some(Reverse((until, id))) = self.alarms.peek().copied().filter(|Reverse((until, _))| *until <= now) {
             self.alarms.pop();
             if let Some(reason) = self.awaits(id, until) {
+                self.expire_wait(id, now);
                 self.make_ready(id, reason);
             }
         }
@@ -306,6 +316,7 @@ impl State {
         let Some(mut live) = self.cells.remove(id) else { return };
         live.take_final_output(&mut self.frames);
         live.close();
+        self.released.push_all(CellRights::take(&mut live));
         let mut cell = live.cell;
         self.learn(&mut cell);
         self.orphans.extend(live.holdings.children().map(|(_, child)| child));

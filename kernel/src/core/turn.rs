@@ -24,9 +24,38 @@ pub(super) struct PickedTurn {
     /// The cell and its ancestors, which pay for the turn. They are recorded, because one that ends meanwhile does not free those above it
     /// from paying.
     path: Vec<CellId>,
+    /// When the quantum is over that it continues. `None`: it has a quantum of its own.
+    pub(super) chain_end: Option<Nanos>,
+}
+
+/// A switch from a cell that waits for an answer, or for the next call, to the cell that it has sent a message to. The scheduler does not
+/// choose the cell, so it gets only the rest of a quantum. Each cell is charged for its own time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DirectSwitch {
+    /// The cell.
+    pub(super) cell: CellId,
+    /// The end of the quantum.
+    pub(super) until: Nanos,
 }
 
 impl State {
+    /// Takes a cell to run to which the last one on this vCPU has sent a message, for the rest of that one's quantum. `None`: it is not
+    /// runnable here and now, or its share is used up.
+    pub(super) fn pick_after_message(&mut self, switch: DirectSwitch, now: Nanos) -> Option<PickedTurn> {
+        let DirectSwitch { cell, until } = switch;
+        if now >= until || self.scheduler.is_urgent() || !self.is_ready(cell) || self.running(cell).0.donation.is_some() {
+            return None;
+        }
+        if !self.scheduler.take(cell) {
+            return None;
+        }
+        let mut turn = self.follow_donations(cell, now)?;
+        turn.most = turn.most.min(until.since(now));
+        turn.path = self.path_of(cell);
+        turn.chain_end = Some(until);
+        Some(turn)
+    }
+
     /// Takes the next cell to run. Cells that have used their share wait for the next period.
     pub(super) fn pick(&mut self, now: Nanos, vcpu: usize) -> Option<PickedTurn> {
         loop {
@@ -53,7 +82,7 @@ impl State {
 
     /// The turn of a cell that the scheduler has chosen. `None`: it has used its share.
     fn follow_donations(&mut self, chosen: CellId, now: Nanos) -> Option<PickedTurn> {
-        let mut turn = PickedTurn { cell: chosen, most: Duration::MAX, donors: Vec::new(), path: Vec::new() };
+        let mut turn = PickedTurn { cell: chosen, most: Duration::MAX, donors: Vec::new(), path: Vec::new(), chain_end: None };
         loop {
             match self.time_left(turn.cell, now) {
                 Ok(left) => turn.most = turn.most.min(left),
@@ -202,8 +231,14 @@ impl State {
     pub(super) fn recall_donation(&mut self, id: CellId) {
         if let Some((live, _)) = self.living(id)
             && let Some(vcpu) = live.donation.and_then(|donation| donation.vcpu)
-            && let Some(running) = &mut self.vcpus[vcpu]
         {
+            self.request_yield(vcpu);
+        }
+    }
+
+    /// Takes the cell that a vCPU runs off it soon.
+    pub(super) fn request_yield(&mut self, vcpu: usize) {
+        if let Some(running) = &mut self.vcpus[vcpu] {
             running.must_yield = true;
             self.notifications.interrupts.push(vcpu);
         }

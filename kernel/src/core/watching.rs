@@ -42,6 +42,7 @@ impl State {
 
     /// Halts a cell that is on no vCPU, and tells its parent.
     pub(super) fn halt(&mut self, id: CellId, reason: HaltReason) {
+        self.roll_back_wait(id);
         let Some((live, _)) = self.living(id) else { return };
         live.execution.transition(RunState::Halted);
         live.cell.watch.must_halt = false;

@@ -4,7 +4,7 @@
 use super::Shared;
 use super::exits::{LeaveReason, NextStep};
 use super::state::{RunningCell, State};
-use super::turn::PickedTurn;
+use super::turn::{DirectSwitch, PickedTurn};
 use crate::cell::CellId;
 use crate::cell::end::End;
 use crate::cell::execution::Vector;
@@ -26,6 +26,8 @@ pub struct Worker {
     buffer: Vec<u8>,
     /// Number of trims before the buffer was last freed.
     trims: u64,
+    /// The cell that its last cell has sent a message to.
+    switch: Option<DirectSwitch>,
     shared: Arc<Shared>,
 }
 
@@ -47,7 +49,7 @@ impl Worker {
     pub(super) fn new(index: usize, shared: Arc<Shared>) -> Result<Worker, HostError> {
         let vcpu = shared.machine.take_vcpu(index)?;
         let _ = shared.interrupters[index].set(vcpu.interrupter());
-        Ok(Worker { index, vcpu, vector_of: None, buffer: Vec::new(), trims: 0, shared })
+        Ok(Worker { index, vcpu, vector_of: None, buffer: Vec::new(), trims: 0, switch: None, shared })
     }
 
     /// Takes turns until the kernel stops; sleeps when there is nothing to do.
@@ -89,7 +91,10 @@ impl Worker {
             return Turn::Stopped;
         }
         let started = shared.machine.now();
-        let Some(turn) = state.pick(started, self.index) else { return Turn::Nothing { until: state.next_housekeeping() } };
+        let switched = self.switch.take().and_then(|switch| state.pick_after_message(switch, started));
+        let Some(turn) = switched.or_else(|| state.pick(started, self.index)) else {
+            return Turn::Nothing { until: state.next_housekeeping() };
+        };
         let is_alone = state.scheduler.is_empty();
         if !is_alone && state.idle_workers > 0 {
             shared.work.notify_one();
@@ -161,6 +166,9 @@ impl Worker {
                 }
                 NextStep::Leave(leave) => {
                     let quantum = quantum.min(QUANTUM);
+                    if let LeaveReason::Waiting { next: Some(cell), .. } = leave {
+                        self.switch = Some(DirectSwitch { cell, until: turn.chain_end.unwrap_or(started + quantum) });
+                    }
                     if matches!(leave, LeaveReason::Preempted | LeaveReason::Donating(_)) {
                         let ran = shared.machine.now().since(started);
                         state.running(id).0.execution.quantum_rest = quantum.saturating_sub(ran);
@@ -223,6 +231,7 @@ impl Worker {
             }
             LeaveReason::Relinquished => state.make_ready(id, ReadyReason::Turn),
             LeaveReason::Idle { until } => state.make_idle(id, until),
+            LeaveReason::Waiting { until, .. } => state.make_waiting(id, until),
             LeaveReason::AwaitingFlush => {
                 state.running(id).0.execution.transition(RunState::AwaitingFlush);
                 state.flushes.awaited_by.push(id);

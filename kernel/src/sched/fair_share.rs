@@ -257,7 +257,7 @@ impl FairShare {
     }
 
     /// Takes the next cell of a group.
-    fn take(&mut self, group: Option<CellId>) -> Option<CellId> {
+    fn take_next(&mut self, group: Option<CellId>) -> Option<CellId> {
         let mut group = group;
         let cell = loop {
             let name = self.group(group)?.pop()?;
@@ -307,7 +307,19 @@ impl Scheduler for FairShare {
     }
 
     fn next(&mut self) -> Option<CellId> {
-        self.take(None)
+        self.take_next(None)
+    }
+
+    fn take(&mut self, cell: CellId) -> bool {
+        let Some(node) = self.node(cell) else { return false };
+        if node.weight.get() == 0 || !std::mem::take(&mut node.is_ready) {
+            return false;
+        }
+        if node.family.is_some() {
+            self.dequeue(MemberName::Own(cell));
+        }
+        self.update(cell, ReadyReason::Turn);
+        true
     }
 
     fn is_empty(&self) -> bool {
@@ -355,7 +367,7 @@ impl Scheduler for FairShare {
     fn next_of_family(&mut self, cell: CellId) -> Option<CellId> {
         let node = self.node(cell)?;
         if node.family.is_some() {
-            return self.take(Some(cell));
+            return self.take_next(Some(cell));
         }
         if !std::mem::take(&mut node.is_ready) {
             return None;

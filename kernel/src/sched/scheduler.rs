@@ -25,6 +25,11 @@ pub trait Scheduler: Send {
     /// Takes the next cell to run.
     fn next(&mut self) -> Option<CellId>;
 
+    /// Takes a certain cell, out of turn. Returns whether it was runnable; by default no cell is taken.
+    fn take(&mut self, _cell: CellId) -> bool {
+        false
+    }
+
     /// Whether no cell is runnable.
     fn is_empty(&self) -> bool;
 

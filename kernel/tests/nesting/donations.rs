@@ -216,7 +216,7 @@ fn donations_form_chains() {
         let is_exact = lab.sim.is_some();
         let mut family = Family::new(lab);
         let (name, child) = family.child(HoldingName::ROOT);
-        let granted = family.call(Hypercall::Grant { cell: name.bits(), holding: family.computing.bits() });
+        let granted = family.call(Hypercall::Grant { cell: name.bits(), holding: family.computing.bits(), label: 0 });
         assert_eq!(family.call(Hypercall::CellRun { cell: name.bits() }), Ok(0));
         assert_eq!(family.donate(name, FOREVER), Some(DonationEnd::Idle));
         // The child has no weight, so it makes each of its calls in donated time.

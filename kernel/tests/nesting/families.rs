@@ -69,7 +69,7 @@ fn names_that_a_cell_does_not_hold_are_refused() {
             Hypercall::Drop { holding: cell },
             Hypercall::Unmap { space: name.current_space(), address: ACTOR_CODE, pages: 1 },
             Hypercall::CellClone { source: cell, quota: 300, cells: 0 },
-            Hypercall::Grant { cell, holding: cell },
+            Hypercall::Grant { cell, holding: cell, label: 0 },
         ];
         for wrong in calls {
             // Neither another cell nor the child itself has such a holding.
@@ -79,7 +79,7 @@ fn names_that_a_cell_does_not_hold_are_refused() {
         }
         assert!(waits(&lab, child));
         // Only templates are granted.
-        assert_eq!(call(&mut lab, parent, Hypercall::Grant { cell, holding: cell }), Err(Refusal::NoSuchHolding));
+        assert_eq!(call(&mut lab, parent, Hypercall::Grant { cell, holding: cell, label: 0 }), Err(Refusal::NoSuchHolding));
         // A template is held for clones only.
         for wrong in [Hypercall::CellEnd { cell: HoldingName::ROOT.bits() }, Hypercall::CellRun { cell: HoldingName::ROOT.bits() }] {
             assert_eq!(call(&mut lab, parent, wrong), Err(Refusal::NoSuchHolding), "{wrong:?}");

@@ -7,6 +7,7 @@ mod budgets;
 mod descendants;
 mod donations;
 mod families;
+mod messages;
 mod ports;
 mod random;
 mod taking;

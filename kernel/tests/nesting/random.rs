@@ -258,7 +258,7 @@ impl Case {
         if child.is_some_and(|child| self.model.nodes[&child].has_root || !self.model.nodes[&child].children.is_empty()) || !is_able {
             return;
         }
-        let result = call(&mut self.lab, caller, Hypercall::Grant { cell: name.bits(), holding: HoldingName::ROOT.bits() });
+        let result = call(&mut self.lab, caller, Hypercall::Grant { cell: name.bits(), holding: HoldingName::ROOT.bits(), label: 0 });
         match child.filter(|child| !self.model.nodes[child].state.is_ended()) {
             None => assert_eq!(result, Err(Refusal::NoSuchHolding)),
             // Its first slot may have had another holding before.

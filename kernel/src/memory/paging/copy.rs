@@ -205,6 +205,23 @@ impl Tree {
         self.find(frames, page).frame(page).ok_or(CopyError::Refused)
     }
 
+    /// Whether the cell may write `length` bytes from `offset` of the slot on, all in pages that are present and exclusive.
+    ///
+    /// # Errors
+    /// A page may not be written.
+    pub(in crate::memory) fn is_present_for_writing(&self, frames: &Frames, offset: u64, length: usize) -> Result<bool, CopyError> {
+        for (page, ..) in pages_of(offset, length) {
+            let found = if page < TREE_PAGES { self.find(frames, page) } else { return Err(CopyError::Refused) };
+            if !found.permissions().is_some_and(|permissions| permissions.writable()) {
+                return Err(CopyError::Refused);
+            }
+            if !is_exclusive(frames, &found) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Makes `page` present and exclusive to this tree, regardless of its permissions.
     pub(in crate::memory) fn make_exclusive(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), CopyError> {
         let found = self.find(frames, page);

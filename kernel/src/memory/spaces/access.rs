@@ -152,6 +152,15 @@ impl SpaceSet {
             .map_err(|error| error.in_slot(range.space, range.slot))
     }
 
+    /// Whether the cell may write `length` bytes at an address of the running space, and no entry of a table has to change for it.
+    ///
+    /// # Errors
+    /// They are not all mapped, or may not be written.
+    pub fn is_present_for_writing(&mut self, frames: &Frames, address: u64, length: usize) -> Result<bool, CopyError> {
+        let (tree, _, offset) = self.locate(address, length)?;
+        tree.is_present_for_writing(frames, offset, length)
+    }
+
     /// Makes the page at an address of the running space present and exclusive to the cell: no write to it fails until the next clone.
     ///
     /// # Errors
