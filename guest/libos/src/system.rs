@@ -385,7 +385,7 @@ impl System {
         if events.contains(Event::Network) {
             self.pump();
         }
-        if events.contains(Event::Child) {
+        if events.contains(Event::Child) || events.contains(Event::Port) {
             self.files.cells_files.note_event();
             self.wake(Channel::Cells);
         }

@@ -11,7 +11,7 @@ use pando_abi::{Hypercall, PAGE_SIZE, Refusal};
 use crate::hypercall::perform;
 use crate::user::UserRange;
 
-/// Whether a call is about a held cell, and takes no address of this cell.
+/// Whether a call is about a holding, and takes no address of this cell.
 #[must_use]
 pub fn takes_no_address(call: Hypercall) -> bool {
     match call {
@@ -27,6 +27,7 @@ pub fn takes_no_address(call: Hypercall) -> bool {
         | Hypercall::CellWatch { .. }
         | Hypercall::CellResume { .. }
         | Hypercall::Donate { .. }
+        | Hypercall::PortCreate {}
         // Without room for bytes it closes a stream.
         | Hypercall::ConsoleRead { bytes: 0, .. } => true,
         Hypercall::Write { .. } | Hypercall::Read { .. } | Hypercall::Take { .. } | Hypercall::Give { .. } => false,
@@ -34,7 +35,7 @@ pub fn takes_no_address(call: Hypercall) -> bool {
     }
 }
 
-/// Performs a call about a held cell.
+/// Performs a call about a holding.
 ///
 /// # Errors
 /// The reason for the refusal; `NoSuchCall`: the call [takes an address](takes_no_address), or is about this cell.

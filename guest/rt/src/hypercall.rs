@@ -22,14 +22,23 @@ pub const NO_DEADLINE: u64 = u64::MAX;
 /// 1. The call does not change memory that Rust knows of.
 /// 2. If vector registers do not survive the call, nothing lives in them.
 pub(crate) unsafe fn perform(call: Hypercall) -> Result<u64, Refusal> {
+    // SAFETY: as for the caller.
+    unsafe { perform_in_part(call) }.0
+}
+
+/// Performs a hypercall. Returns also the fourth argument, which `receive` changes.
+///
+/// # Safety
+/// As for [`perform`].
+pub(crate) unsafe fn perform_in_part(call: Hypercall) -> (Result<u64, Refusal>, u64) {
     let (number, [first, second, third, fourth, fifth]) = call.encode();
-    let result: u64;
-    // SAFETY: the instruction writes no register but `rax` and no memory but what the call names, which condition 1 answers.
+    let (result, rest): (u64, u64);
+    // SAFETY: the instruction writes no registers but `rax` and `r10`, and no memory but what the call names, which condition 1 answers.
     unsafe {
         asm!("out {port}, al", port = const PORT, inlateout("rax") number => result, in("rdi") first, in("rsi") second,
-            in("rdx") third, in("r10") fourth, in("r8") fifth, options(nostack));
+            in("rdx") third, inlateout("r10") fourth => rest, in("r8") fifth, options(nostack));
     }
-    Refusal::from_result(result)
+    (Refusal::from_result(result), rest)
 }
 
 /// Performs a call that takes numbers, changes none of this cell's mapped memory and leaves the vector registers unchanged.

@@ -23,6 +23,7 @@ pub mod events;
 pub mod global;
 pub mod hypercall;
 pub mod memory;
+pub mod messages;
 pub mod network;
 pub mod registers;
 pub mod template;

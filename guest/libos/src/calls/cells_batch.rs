@@ -10,7 +10,7 @@ use pando_abi::{HoldingName, Hypercall, Refusal};
 use pando_rt::cells::CellBatch;
 use pando_rt::user;
 
-use super::cells_device::{check, copied, read_words};
+use super::cells_device::{check, copied, may_pass_on, read_words};
 use crate::errno::Errno;
 use crate::files::cells_file::CellsFile;
 use crate::system::System;
@@ -68,7 +68,7 @@ fn check_call(file: CellsFile, system: &System, call: Hypercall, makes_child: bo
     let is_about_newest = call.for_newest(HoldingName::ROOT) != call;
     match call {
         _ if !is_about_newest => check(file, system, call),
-        Hypercall::Grant { holding, .. } if holding != HoldingName::ROOT.bits() => Err(Errno::EPERM),
+        Hypercall::Grant { holding, .. } if !may_pass_on(file, system, holding) => Err(Errno::EPERM),
         _ if makes_child => Ok(()),
         _ => Err(Errno::EPERM),
     }

@@ -30,7 +30,11 @@ impl CallOperations for CellsFile {
         }
         let call = Hypercall::from_record(read_words(argument)?).ok_or(Errno::EPERM)?;
         check(*self, system, call)?;
-        let result = match make(call)? {
+        let made = match self.message_call(system, call, argument)? {
+            Some(result) => result,
+            None => make(call)?,
+        };
+        let result = match made {
             Ok(result) => {
                 self.note(system, call, result);
                 result
@@ -43,11 +47,13 @@ impl CallOperations for CellsFile {
 }
 
 impl CellsFile {
-    /// Records what a successful call means for the children of this file.
+    /// Records what a successful call means for the holdings of this file.
     fn note(self, system: &mut System, call: Hypercall, result: u64) {
         let files = &mut system.files.cells_files;
         match (call, HoldingName::from_bits(result)) {
-            (Hypercall::CellClone { .. }, Some(child)) => self.add(files, child),
+            (Hypercall::CellClone { .. } | Hypercall::PortCreate {} | Hypercall::Grant { cell: 0, .. }, Some(made)) => {
+                self.add(files, made)
+            }
             (Hypercall::Drop { holding }, _) => {
                 if let Some(child) = HoldingName::from_bits(holding) {
                     self.remove(files, child);
@@ -69,13 +75,23 @@ pub(super) fn read_words<const N: usize>(address: u64) -> Result<[u64; N], Errno
     Ok(words)
 }
 
-/// Checks that a call is about a child that was made through the file. Clones and grants may also name the template.
+/// Whether a program may give the holding away: it was made through the file, or given to this cell.
+pub(super) fn may_pass_on(file: CellsFile, system: &System, bits: u64) -> bool {
+    let files = &system.files.cells_files;
+    HoldingName::from_bits(bits).is_some_and(|name| file.owns(files, name) || files.is_given(name))
+}
+
+/// Checks that a call is about a holding that was made through the file. Some may also name what was given to this cell.
 pub(super) fn check(file: CellsFile, system: &System, call: Hypercall) -> Result<(), Errno> {
     let owns = |bits: u64| HoldingName::from_bits(bits).is_some_and(|name| file.owns(&system.files.cells_files, name));
     let is_root = |bits: u64| bits == HoldingName::ROOT.bits();
     let is_allowed = match call {
         Hypercall::CellClone { source, .. } => is_root(source) || owns(source),
-        Hypercall::Grant { cell, holding } => owns(cell) && is_root(holding),
+        Hypercall::Grant { cell, holding, .. } => (cell == 0 || owns(cell)) && may_pass_on(file, system, holding),
+        Hypercall::Call { reference, .. } => may_pass_on(file, system, reference),
+        Hypercall::Receive { port, reply, .. } => owns(port) && (reply == 0 || owns(reply)),
+        Hypercall::Reply { reply, .. } => owns(reply),
+        Hypercall::PortCreate {} => true,
         Hypercall::Drop { holding } => owns(holding),
         Hypercall::CellRun { cell }
         | Hypercall::CellStop { cell, .. }
@@ -158,7 +174,7 @@ fn swap_buffer(address: u64, pages: u64) -> Result<UserRange, Errno> {
 }
 
 /// A buffer of zeros, of at most `most` bytes.
-fn buffer(bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
+pub(super) fn buffer(bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
     if bytes > most {
         return Err(Errno::EINVAL);
     }
@@ -176,7 +192,7 @@ pub(super) fn copied(address: u64, bytes: u64, most: u64) -> Result<Vec<u8>, Err
 }
 
 /// Faults in the program's memory now, before output is taken that would then be lost. Its content stays.
-fn check_writable(address: u64, bytes: u64) -> Result<(), Errno> {
+pub(super) fn check_writable(address: u64, bytes: u64) -> Result<(), Errno> {
     let last = address.checked_add(bytes.saturating_sub(1)).ok_or(Errno::EFAULT)?;
     let pages = (address / PAGE_SIZE + 1..=last / PAGE_SIZE).map(|page| page * PAGE_SIZE);
     for place in core::iter::once(address).chain(pages) {

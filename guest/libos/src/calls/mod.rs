@@ -6,6 +6,7 @@ mod blocking;
 pub mod capabilities;
 mod cells_batch;
 mod cells_device;
+mod cells_messages;
 pub mod chmod;
 pub mod control;
 pub mod directory;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Open files of `/dev/cells`: the children that were made through each. `calls::cells_device` makes the calls.
+//! Open files of `/dev/cells`: the holdings that were made through each. `calls::cells_device` makes the calls.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use pando_abi::message::MessageAnswer;
 use pando_abi::{HoldingName, Hypercall};
 use pando_rt::cells;
+use pando_rt::messages::PostedCall;
 
 use super::edge::Pulse;
 use super::file_operations::{FileOperations, OffsetUse, Transfer};
@@ -15,7 +18,7 @@ use super::user_copy::read_text;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
 use crate::random::Random;
-use crate::wait::Channel;
+use crate::wait::{Channel, ThreadNumber};
 
 /// Device number of `/dev/cells`, in the range for local use.
 pub const CELLS: (u32, u32) = (10, 241);
@@ -32,8 +35,8 @@ pub struct CellsFile {
 /// The state of an open `/dev/cells`.
 #[derive(Debug, Default)]
 struct CellsFileState {
-    /// The children that were made through it.
-    children: Vec<HoldingName>,
+    /// The children, ports, references and rights to reply that were made through it.
+    holdings: Vec<HoldingName>,
     /// Number of events that were read.
     events_read: u64,
 }
@@ -42,6 +45,8 @@ struct CellsFileState {
 #[derive(Debug, Default)]
 pub struct CellsFiles {
     all: IdTable<CellsFileState>,
+    /// Calls of ports that threads wait for, with the number of the file.
+    posted: BTreeMap<ThreadNumber, (usize, PostedCall)>,
     /// Number of events so far.
     events: u64,
     pulse: Pulse,
@@ -54,14 +59,42 @@ impl CellsFiles {
         self.pulse.input();
     }
 
-    /// Forgets the children: this cell is a clone now, and they are not its own.
+    /// Forgets the holdings: this cell is a clone now, and they are not its own.
     pub fn note_clone(&mut self) {
         for number in 0..self.all.end() {
             if let Some(state) = self.all.get_mut(number) {
-                state.children.clear();
+                state.holdings.clear();
             }
         }
+        self.posted.values_mut().for_each(|(_, call)| call.note_clone());
         self.note_event();
+    }
+
+    /// Whether no open file has the holding: it was given to this cell by the cell around it.
+    #[must_use]
+    pub fn is_given(&self, name: HoldingName) -> bool {
+        let owns = |number| self.all.get(number).is_some_and(|state: &CellsFileState| state.holdings.contains(&name));
+        !(0..self.all.end()).any(owns)
+    }
+
+    /// The answer to the call that a thread has posted. `None`: the call is not over.
+    #[must_use]
+    pub fn answer(&self, thread: ThreadNumber) -> Option<MessageAnswer> {
+        self.posted.get(&thread).and_then(|(_, call)| call.answer())
+    }
+
+    /// Takes the call that a thread has posted. Dropping it withdraws it.
+    pub fn take_posted(&mut self, thread: ThreadNumber) -> Option<PostedCall> {
+        self.posted.remove(&thread).map(|(_, call)| call)
+    }
+}
+
+impl Files {
+    /// Withdraws the calls of threads that have ended, and of the present thread, which has not made one yet.
+    pub fn withdraw_left_calls(&mut self, present: ThreadNumber) {
+        let Files { cells_files, threads, .. } = self;
+        let is_living = |thread: ThreadNumber| thread != present && threads.iter().any(|(_, number)| *number == thread);
+        cells_files.posted.retain(|thread, _| is_living(*thread));
     }
 }
 
@@ -69,27 +102,32 @@ impl CellsFile {
     /// Opens the device.
     pub fn open(files: &mut CellsFiles, inode: InodeRef) -> CellsFile {
         let number = files.all.free_from(0);
-        files.all.put(number, CellsFileState { children: Vec::new(), events_read: files.events });
+        files.all.put(number, CellsFileState { holdings: Vec::new(), events_read: files.events });
         CellsFile { inode, number }
     }
 
     /// Whether calls through this file may name the holding.
     #[must_use]
     pub fn owns(self, files: &CellsFiles, name: HoldingName) -> bool {
-        files.all.get(self.number).is_some_and(|state| state.children.contains(&name))
+        files.all.get(self.number).is_some_and(|state| state.holdings.contains(&name))
     }
 
-    /// Records a new child.
+    /// Records the call that a thread has posted.
+    pub fn add_posted(self, files: &mut CellsFiles, thread: ThreadNumber, call: PostedCall) {
+        files.posted.insert(thread, (self.number, call));
+    }
+
+    /// Records a new holding.
     pub fn add(self, files: &mut CellsFiles, name: HoldingName) {
         if let Some(state) = files.all.get_mut(self.number) {
-            state.children.push(name);
+            state.holdings.push(name);
         }
     }
 
-    /// Records that a child was dropped.
+    /// Records that a holding was dropped or used up.
     pub fn remove(self, files: &mut CellsFiles, name: HoldingName) {
         if let Some(state) = files.all.get_mut(self.number) {
-            state.children.retain(|held| *held != name);
+            state.holdings.retain(|held| *held != name);
         }
     }
 }
@@ -132,8 +170,9 @@ impl FileOperations for CellsFile {
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
+        files.cells_files.posted.retain(|_, (number, _)| *number != self.number);
         let state = files.cells_files.all.take(self.number);
-        for name in state.into_iter().flat_map(|state| state.children) {
+        for name in state.into_iter().flat_map(|state| state.holdings) {
             // A name that is stale after the cell was cloned is refused.
             let _ = cells::call(Hypercall::Drop { holding: name.bits() });
         }

@@ -7,6 +7,7 @@ mod limits;
 mod live;
 mod memory;
 mod nested;
+mod nested_messages;
 mod nested_service;
 mod page;
 mod processor;

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of ports: posted calls, `receive` and `reply`, with the memory that they need.
+
+use alloc::vec::Vec;
+use core::mem;
+
+use pando_abi::message::{CALLER_WORDS, MessageAnswer, MessageHoldings, PENDING, RECORD_WORDS};
+use pando_abi::{HoldingName, Hypercall, MessageRecord, Refusal};
+
+use crate::hypercall::{perform, perform_in_part};
+
+/// A message to send, a buffer for one that comes, and the record that describes both.
+#[derive(Debug)]
+pub struct MessageMemory {
+    record: Vec<u64>,
+    sent: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl MessageMemory {
+    /// Memory for a message with these bytes and holdings, and for one that fits into `buffer` with `accepted` holdings.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn new(sent: Vec<u8>, holdings: MessageHoldings, buffer: Vec<u8>, accepted: u8) -> Result<MessageMemory, Refusal> {
+        let mut record = Vec::new();
+        record.try_reserve_exact(RECORD_WORDS).map_err(|_| Refusal::NoMemory)?;
+        record.resize(RECORD_WORDS, 0);
+        let mut memory = MessageMemory { record, sent, buffer };
+        let described = MessageRecord {
+            address: memory.sent.as_ptr().expose_provenance() as u64,
+            bytes: memory.sent.len() as u64,
+            holdings,
+            buffer: memory.buffer.as_mut_ptr().expose_provenance() as u64,
+            size: memory.buffer.len() as u32,
+            accepted,
+        };
+        memory.record[..CALLER_WORDS].copy_from_slice(&described.to_words());
+        memory.record[CALLER_WORDS] = PENDING;
+        Ok(memory)
+    }
+
+    /// The address of the record.
+    fn address(&mut self) -> u64 {
+        self.record.as_mut_ptr().expose_provenance() as u64
+    }
+
+    /// The kernel's part of the record. `None`: the call is not over.
+    #[must_use]
+    pub fn answer(&self) -> Option<MessageAnswer> {
+        let mut words = [0; RECORD_WORDS - CALLER_WORDS];
+        for (word, written) in words.iter_mut().zip(&self.record[CALLER_WORDS..]) {
+            // SAFETY: it is a live word. The kernel may have written it since this program has.
+            *word = unsafe { (&raw const *written).read_volatile() };
+        }
+        MessageAnswer::from_words(words).filter(|answer| answer.result != PENDING)
+    }
+
+    /// The first `count` bytes that have come.
+    #[must_use]
+    pub fn received(&self, count: u64) -> &[u8] {
+        &self.buffer[..self.buffer.len().min(count as usize)]
+    }
+}
+
+/// Takes a call that waits at a port, after the message was sent by the right to reply `reply`, if it is not 0. Returns also the right that
+/// is left: 0 if it was used.
+///
+/// # Errors
+/// The reason for the refusal; `NothingWaits`.
+pub fn receive(port: u64, memory: &mut MessageMemory, reply: u64) -> (Result<u64, Refusal>, u64) {
+    let message = memory.address();
+    // SAFETY: 1: it writes into the record and the buffer, which are exclusively the caller's. 2: a call that does not wait keeps them.
+    unsafe { perform_in_part(Hypercall::Receive { port, message, deadline: 0, reply }) }
+}
+
+/// Answers a call.
+///
+/// # Errors
+/// The reason for the refusal.
+pub fn reply(reply: u64, memory: &mut MessageMemory) -> Result<u64, Refusal> {
+    let message = memory.address();
+    // SAFETY: 1: it only reads memory of this cell. 2: vector registers survive it.
+    unsafe { perform(Hypercall::Reply { reply, message }) }
+}
+
+/// A call that was posted. Dropping it withdraws it.
+#[derive(Debug)]
+pub struct PostedCall {
+    /// Its name. `None`: it is that of the cell that this one was cloned from.
+    name: Option<HoldingName>,
+    memory: MessageMemory,
+}
+
+impl PostedCall {
+    /// Posts a call.
+    ///
+    /// # Errors
+    /// The reason for the refusal.
+    pub fn post(reference: u64, mut memory: MessageMemory) -> Result<PostedCall, Refusal> {
+        let message = memory.address();
+        // SAFETY: 1: the kernel writes into the record and the buffer later. Both are in the returned value, which withdraws the call
+        // before it frees them. 2: a call that does not wait keeps vector registers.
+        let name = unsafe { perform(Hypercall::Call { reference, message, deadline: 0 }) }?;
+        Ok(PostedCall { name: HoldingName::from_bits(name), memory })
+    }
+
+    /// The kernel's part of the record. `None`: the call is not over.
+    #[must_use]
+    pub fn answer(&self) -> Option<MessageAnswer> {
+        match self.name {
+            // The source's answer is not for this cell.
+            None => Some(MessageAnswer { result: Refusal::NoSuchHolding.to_result(), ..MessageAnswer::default() }),
+            Some(_) => self.memory.answer(),
+        }
+    }
+
+    /// The bytes of the answer.
+    #[must_use]
+    pub fn received(&self, count: u64) -> &[u8] {
+        self.memory.received(count)
+    }
+
+    /// Records that this cell is a clone now: the call is its source's.
+    pub fn note_clone(&mut self) {
+        self.name = None;
+    }
+}
+
+impl Drop for PostedCall {
+    fn drop(&mut self) {
+        if let Some(name) = self.name.take()
+            && self.memory.answer().is_none()
+        {
+            // SAFETY: 1: afterwards the kernel writes no more, which is all it changes. 2: vector registers survive it.
+            let withdrawn = unsafe { perform(Hypercall::Drop { holding: name.bits() }) };
+            if withdrawn.is_err() && self.memory.answer().is_none() {
+                // The kernel still may write: the memory is not free.
+                mem::forget(mem::replace(&mut self.memory, MessageMemory { record: Vec::new(), sent: Vec::new(), buffer: Vec::new() }));
+            }
+        }
+    }
+}
