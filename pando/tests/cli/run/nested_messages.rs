@@ -104,7 +104,7 @@ fn programs_in_nested_cells_call_a_program_around_them() {
     let mut command = Command::new(PANDO);
     command.args(["run", "--nest", "6", "--", "python3", "-c", &format!("{COMMON}{SERVER}"), &format!("{COMMON}{CLIENT}")]);
     let outcome = command.stdin(Stdio::null()).output().expect("pando starts");
-    let of = |name: &str, label: u64| format!("{name}0 of {label} 0\n{name}1 of {label} 0\n{name}2 of {label} 0\n-20 -20\n-14 EINVAL\n");
-    let wanted = format!("True\n{}{}-17 -18 EPERM -14\nEINTR -18 -17\n0 -14\n0\n[2, -14]\n", of("A", 7), of("B", 615));
+    let of = |name: &str, label: u64| format!("{name}0 of {label} 0\n{name}1 of {label} 0\n{name}2 of {label} 0\n-21 -21\n-14 EINVAL\n");
+    let wanted = format!("True\n{}{}-18 -19 EPERM -14\nEINTR -19 -18\n0 -14\n0\n[2, -14]\n", of("A", 7), of("B", 615));
     assert_eq!(text(&outcome.stdout), wanted, "{}", text(&outcome.stderr));
 }
