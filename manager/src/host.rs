@@ -5,6 +5,9 @@ use pando_machine::{FRAME_SIZE, PageCount};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+/// Maximal bytes of a name in a store.
+const NAME_MAX: usize = 64;
+
 /// A line of `/proc/meminfo`, in pages.
 pub fn memory_info(name: &str) -> Option<PageCount> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -27,6 +30,12 @@ pub fn absolute(path: &Path) -> std::io::Result<PathBuf> {
     let Some(name) = path.file_name() else { return path.canonicalize() };
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok(parent.canonicalize()?.join(name))
+}
+
+/// Whether a text is a name in a store: up to 64 letters, digits, dots, dashes and underlines, of which the first is a letter or a digit.
+pub fn is_plain_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.len() <= NAME_MAX && text.bytes().all(is_plain)
 }
 
 /// The error's text without its number.

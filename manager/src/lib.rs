@@ -24,4 +24,5 @@ pub mod template;
 pub mod time_limits;
 pub mod timings;
 pub mod view;
+pub mod volumes;
 pub mod write_back;

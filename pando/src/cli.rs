@@ -15,6 +15,7 @@ use crate::pull::PullOptions;
 use crate::service::Serve;
 use crate::templates;
 use crate::trace::Trace;
+use crate::volume;
 use clap::{Parser, Subcommand};
 use clap_complete::ArgValueCandidates;
 use clap_complete::env::Shells;
@@ -83,6 +84,11 @@ pub(crate) enum Command {
     Image {
         #[command(subcommand)]
         command: images::Command,
+    },
+    /// Create and manage named volumes: directories that cells share, `pando run -v NAME:/data`
+    Volume {
+        #[command(subcommand)]
+        command: volume::Command,
     },
     /// Debug a program in a cell with gdb: `gdb PROGRAM -ex 'target remote | pando debug PROGRAM'`
     #[command(override_usage = "pando debug [OPTIONS] PROGRAM [ARGS]...")]

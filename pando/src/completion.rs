@@ -7,6 +7,7 @@ use clap::Command;
 use clap_complete::{CompleteEnv, CompletionCandidate};
 use pando_manager::template::TemplateStore;
 use pando_manager::view::image_store;
+use pando_manager::volumes::VolumeStore;
 
 /// The variable by which a shell requests completions; `pando completions` sets it up.
 pub(crate) const VARIABLE: &str = "PANDO_COMPLETE";
@@ -26,6 +27,12 @@ pub(crate) fn templates() -> Vec<CompletionCandidate> {
 pub(crate) fn images() -> Vec<CompletionCandidate> {
     let stored = image_store(&environment::caller()).ok().and_then(|store| store.all().ok()).unwrap_or_default();
     stored.into_iter().map(|image| CompletionCandidate::new(image.label())).collect()
+}
+
+/// The named volumes.
+pub(crate) fn volumes() -> Vec<CompletionCandidate> {
+    let stored = VolumeStore::of(&environment::caller()).ok().and_then(|store| store.all().ok()).unwrap_or_default();
+    stored.into_iter().map(|volume| CompletionCandidate::new(volume.name.to_string())).collect()
 }
 
 /// The running cells of `pando serve`.

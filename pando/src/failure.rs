@@ -13,6 +13,7 @@ use pando_manager::network::NetworkError;
 use pando_manager::outcome::OWN_FAILURE;
 use pando_manager::template::TemplateError;
 use pando_manager::view::ViewError;
+use pando_manager::volumes::VolumeError;
 use pando_manager::write_back::WriteBackError;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +33,9 @@ pub(crate) enum Failure {
     /// A container image cannot be loaded, found or removed.
     #[error("{}", messages::container_image(.0))]
     ContainerImage(#[from] pando_oci::Error),
+    /// A named volume cannot be created, used or removed.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
     /// A template cannot be created, used or removed.
     #[error("{}", messages::template(.0))]
     Template(#[from] TemplateError),

@@ -41,6 +41,7 @@ mod table;
 mod templates;
 mod terminal;
 mod trace;
+mod volume;
 
 use clap::{CommandFactory, Parser};
 use failure::Failure;
@@ -68,6 +69,7 @@ pub fn main() -> ExitCode {
         cli::Command::Serve(options) => service::serve(&options),
         cli::Command::Pull(options) => pull::pull(&options),
         cli::Command::Image { command } => images::command(&command),
+        cli::Command::Volume { command } => volume::command(&command),
         cli::Command::Debug(options) => debug::debug(&options),
         cli::Command::Trace(options) => trace::trace(&options),
         cli::Command::Page(options) => page::page(&options),

@@ -7,12 +7,13 @@ use pando_kernel::{Share, Weight};
 use pando_machine::PageCount;
 use pando_manager::cells::RestartPolicy;
 use pando_manager::host;
-use pando_manager::view::{User, UserName, VolumeSpec};
+use pando_manager::view::{User, UserName, VolumeName, VolumeSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Parses `HOST:CELL[:MODE]`. `PATH` alone, made absolute, is shown under its own name, and changes of it are lost with the cell.
+/// Parses `HOST:CELL[:MODE]` or `NAME:CELL[:MODE]`: as with docker, a path that could be a name begins with `./`. `PATH` alone, made absolute,
+/// is shown under its own name, and changes of it are lost with the cell.
 pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
     let parts: Vec<&OsStr> = text.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes).collect();
     let (host, cell, writable, read_only, live) = match parts[..] {
@@ -40,9 +41,18 @@ pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
     if without_dots(Path::new(cell)).is_ok_and(|path| path == Path::new("/")) {
         return Err("cannot mount a volume at `/`: use --root DIR to replace the root".into());
     }
+    if parts.len() > 1
+        && let Some(name) = host.to_str().and_then(|text| text.parse::<VolumeName>().ok())
+    {
+        if parts.get(2).is_some_and(|mode| matches!(mode.as_bytes(), b"copy" | b"snapshot")) {
+            return Err(format!("a named volume is live: give {name}:{0} or {name}:{0}:ro", cell.display()));
+        }
+        let (host, cell) = (PathBuf::from(name.to_string()), without_dots(Path::new(cell))?);
+        return Ok(VolumeSpec { host, cell, writable: false, read_only, live: true, name: Some(name) });
+    }
     let host = absolute(host)?;
     let cell = if parts.len() > 1 { without_dots(Path::new(cell))? } else { host.clone() };
-    Ok(VolumeSpec { host, cell, writable, read_only, live })
+    Ok(VolumeSpec { host, cell, writable, read_only, live, name: None })
 }
 
 /// Resolves `.` and `..` in a path of the cell lexically: it contains no links yet.

@@ -25,6 +25,7 @@ use pando_manager::starts::ProgramStart;
 use pando_manager::time_limits::TimeLimits;
 use pando_manager::timings::Timings;
 use pando_manager::view::{self, PreparedView, ViewError, ViewSpec};
+use pando_manager::volumes;
 use pando_manager::write_back::RunningExports;
 use pando_manager::{host, machine};
 use std::ffi::OsStr;
@@ -55,6 +56,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         let found = view::image_store(&caller)?.find(&image.name).map_err(ViewError::from)?;
         connection = connection.with_exposed(&found.config.ports);
     }
+    // Held until the program has ended.
+    let _locks = volumes::acquire(&mut spec.volumes, &caller)?;
     let network = prepare_network(&connection, options.program(), &observer)?;
     let mut view = PreparedView::for_run(&spec, options.arguments(), &caller)?;
     let program = view.program(&spec, &caller);

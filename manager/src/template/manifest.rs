@@ -158,6 +158,7 @@ impl Manifest {
             writable: false,
             read_only: false,
             live: false,
+            name: None,
         });
         let entrypoint = Some(self.program.clone().into_os_string());
         let image = self.image.as_ref().map(|(id, _)| ImageSpec { name: id.clone(), entrypoint, has_terminal: false });

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names of templates, and references to templates.
 
+use crate::host;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-
-/// Maximal bytes of a name.
-const NAME_MAX: usize = 64;
 
 /// The name of a template: letters, digits, dots, dashes and underlines, of which the first is a letter or a digit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,12 +14,11 @@ impl FromStr for TemplateName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<TemplateName, String> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-        if text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.len() <= NAME_MAX && text.bytes().all(is_plain) {
+        if host::is_plain_name(text) {
             return Ok(TemplateName(text.into()));
         }
         Err(format!(
-            "`{text}` is not a valid template name: give up to {NAME_MAX} letters, digits, dots, dashes and underlines, such as python-3.11"
+            "`{text}` is not a valid template name: give up to 64 letters, digits, dots, dashes and underlines, such as python-3.11"
         ))
     }
 }

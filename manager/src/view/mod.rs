@@ -37,7 +37,7 @@ pub use container::{image_store, prepare_image};
 pub use nested::program_in_same_view;
 pub use parts::add as add_parts;
 pub use prepared::PreparedView;
-pub use spec::{ImageSpec, User, UserName, ViewSpec, VolumeSpec};
+pub use spec::{ImageSpec, User, UserName, ViewSpec, VolumeName, VolumeSpec};
 
 /// Directories in every root, empty if the image has none: name and permissions.
 const EMPTY: [(&str, u16); 8] = [

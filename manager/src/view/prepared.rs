@@ -96,7 +96,7 @@ impl PreparedView {
         let (mut exports, mut change) = (Exports::default(), Vec::from_iter(environment.cache.clone()));
         let mut live = Vec::new();
         let (mut shown, mut protected): (Vec<(PathBuf, &Path)>, Vec<Vec<u8>>) = Default::default();
-        for (index, VolumeSpec { host, cell, writable, read_only, live: is_live }) in spec.volumes.iter().enumerate() {
+        for (index, VolumeSpec { host, cell, writable, read_only, live: is_live, name: _ }) in spec.volumes.iter().enumerate() {
             // A repeated volume counts once.
             if spec.volumes[..index].contains(&spec.volumes[index]) {
                 continue;

@@ -2,9 +2,11 @@
 //! The specification of a view: the files and the environment that a program sees.
 
 use super::ViewError;
+use crate::host;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// The files and the environment that a program sees. By default the host's software and the current directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +42,29 @@ pub struct VolumeSpec {
     pub read_only: bool,
     /// It is a live mount: changes on either side are seen by the other.
     pub live: bool,
+    /// It is the named volume, whose directory [`volumes::acquire`](crate::volumes::acquire) sets as the path on the host.
+    pub name: Option<VolumeName>,
+}
+
+/// The name of a volume: letters, digits, dots, dashes and underlines, of which the first is a letter or a digit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VolumeName(String);
+
+impl FromStr for VolumeName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<VolumeName, String> {
+        if host::is_plain_name(text) {
+            return Ok(VolumeName(text.into()));
+        }
+        Err(format!("`{text}` is not a valid volume name: give up to 64 letters, digits, dots, dashes and underlines, such as data-1"))
+    }
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
 }
 
 /// A container image of the store, and how its program is started.
@@ -103,8 +128,11 @@ impl ViewSpec {
     /// It names a volume that is written back, or a live mount.
     pub(crate) fn check_unchanging(&self) -> Result<(), ViewError> {
         let changing = self.volumes.iter().find(|volume| volume.writable || volume.live);
-        let reason = || "clones and cells of a service cannot write to the host: add `:ro`".into();
-        changing.map_or(Ok(()), |volume| Err(ViewError::Volume { volume: volume.host.clone(), reason: reason() }))
+        let reason = |volume: &VolumeSpec| match &volume.name {
+            Some(name) => format!("clones and cells of a service cannot use named volumes: for a file or a directory, write ./{name}"),
+            None => "clones and cells of a service cannot write to the host: add `:ro`".into(),
+        };
+        changing.map_or(Ok(()), |volume| Err(ViewError::Volume { volume: volume.host.clone(), reason: reason(volume) }))
     }
 
     /// Whether the program is one of the host's software.

@@ -312,7 +312,7 @@ fn a_template_compares_a_cached_tree_file_by_file() {
     fs::create_dir(&directory).expect("there is room");
     (0..600).for_each(|number| fs::write(directory.join(format!("f{number}")), "text").expect("there is room"));
     let fingerprint = |host: &Path| {
-        let volume = VolumeSpec { host: host.into(), cell: "/data".into(), writable: false, read_only: false, live: false };
+        let volume = VolumeSpec { host: host.into(), cell: "/data".into(), writable: false, read_only: false, live: false, name: None };
         let spec = ViewSpec { bare: true, volumes: vec![volume], ..ViewSpec::default() };
         PreparedView::for_template(&spec, &["/bin/sh".into()], &environment).expect("the host can be looked at").1
     };

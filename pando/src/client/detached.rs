@@ -18,6 +18,9 @@ use std::path::Path;
 /// The advice about volumes that a cell of the service cannot have.
 const VOLUME: &str = "cells of `pando serve` cannot write to the host: add `:ro` or `:snapshot`, or run the program without -d, in the \
     background of your shell (`&`)";
+/// The advice about named volumes.
+const NAMED_VOLUME: &str = "they are live: run the program without -d, in the background of your shell (`&`); for a file or a directory, \
+    write ./NAME";
 /// The advice about options of a network.
 const NETWORK: &str =
     "`pando serve` has only networks of cells, `--allow` and `-p`: run the program without -d, in the background of your shell (`&`)";
@@ -97,6 +100,7 @@ fn with_view(cell: NewCell, view: &ViewSpec, caller: &HostEnvironment) -> Result
 fn unsupported(options: &Run) -> Option<(&'static str, &'static str)> {
     let network = &options.network;
     let given = [
+        (options.view.volumes.iter().any(|volume| volume.name.is_some()), "a named volume in -v", NAMED_VOLUME),
         (options.view.volumes.iter().any(|volume| volume.writable || volume.live), "this -v", VOLUME),
         (network.publish_all && options.view.image.is_none(), "-P", NETWORK),
         (network.link.is_some(), "--link", NETWORK),

@@ -124,7 +124,7 @@ fn an_image_sees_nothing_of_the_host() {
     let found = fixture.run(&[]);
     assert!(found.output.ends_with("group\npasswd\n") && !found.output.contains("secret"), "{}", found.output);
     // A file that -v shows is there.
-    said(&fixture.run(&["-v", "secret:/mnt/secret:ro", "cat", "/mnt/secret"]), "secret");
+    said(&fixture.run(&["-v", "./secret:/mnt/secret:ro", "cat", "/mnt/secret"]), "secret");
 }
 
 #[test]

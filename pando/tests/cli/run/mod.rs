@@ -6,6 +6,7 @@ mod debug;
 mod limits;
 mod live;
 mod memory;
+mod named_volumes;
 mod nested;
 mod nested_messages;
 mod nested_service;
