@@ -140,8 +140,8 @@ pub(crate) struct ViewOptions {
 
     /// Show a file or directory of the host at the path CELL (repeatable). The program's changes are written to the host when it syncs or
     /// ends (`:copy`, the default). With `:live` each side sees the other's changes at once; with `:ro` or `:live,ro` the program can make
-    /// none; with `:snapshot`, or PATH alone, which shows it under its own name, they are lost with the cell. A name without a slash is that
-    /// of a volume (`pando volume`), which is live and is created at its first use
+    /// none; with `:snapshot`, or PATH alone, which shows it under its own name, they are lost with the cell. A name without a slash is
+    /// that of a volume (`pando volume`), which is live and is created at its first use
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:MODE]", value_parser = OsStringValueParser::new().try_map(crate::options::volume))]
     pub(crate) volumes: Vec<VolumeSpec>,
 }

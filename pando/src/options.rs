@@ -12,8 +12,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Parses `HOST:CELL[:MODE]` or `NAME:CELL[:MODE]`: as with docker, a path that could be a name begins with `./`. `PATH` alone, made absolute,
-/// is shown under its own name, and changes of it are lost with the cell.
+/// Parses `HOST:CELL[:MODE]` or `NAME:CELL[:MODE]`. As with docker, a path that could be a name begins with `./`. `PATH` alone, made
+/// absolute, is shown under its own name, and changes of it are lost with the cell.
 pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
     let parts: Vec<&OsStr> = text.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes).collect();
     let (host, cell, writable, read_only, live) = match parts[..] {
