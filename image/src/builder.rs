@@ -119,7 +119,7 @@ impl Builder {
         self.tree.inodes.iter().filter_map(|inode| match inode.content {
             Content::Directory { implied, .. } => (!implied).then_some((&inode.attributes, true)),
             Content::Bytes(_) | Content::Host { .. } => Some((&inode.attributes, false)),
-            Content::Symlink(_) | Content::Special { .. } | Content::Kept { .. } => None,
+            Content::Symlink(_) | Content::Special { .. } | Content::Existing { .. } => None,
         })
     }
 

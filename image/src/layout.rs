@@ -194,7 +194,7 @@ impl<'a> Plan<'a> {
             let entries = &mut sorted[bounds[0] as usize..bounds[1] as usize];
             entries.sort_unstable_by_key(|&number| tree.text(tree.entries[number as usize].name));
         }
-        let kept = |content: &Content| if let Content::Kept { slot, .. } = content { Some(*slot) } else { None };
+        let kept = |content: &Content| if let Content::Existing { slot, .. } = content { Some(*slot) } else { None };
         let spot = |slot: Option<u32>| InodeSpot { slot: slot.unwrap_or(0), is_placed: slot.is_some(), ..InodeSpot::default() };
         let spots = tree.inodes.iter().map(|inode| spot(kept(&inode.content))).collect();
         Ok(Plan { tree, sorted, starts, spots, order: Vec::new(), next: 0, metadata_blocks: 0, identities: None, extents: Vec::new() })
@@ -283,7 +283,7 @@ impl<'a> Plan<'a> {
                 Content::Directory { .. } => spot.size - spot.inline,
                 Content::Symlink(target) => usize::from(target.length) - inline_target(target.length.into(), header),
                 Content::Bytes(bytes) => bytes.len(),
-                Content::Host { .. } | Content::Special { .. } | Content::Kept { .. } => 0,
+                Content::Host { .. } | Content::Special { .. } | Content::Existing { .. } => 0,
             };
             if size > 0 {
                 spot.first_block = Some(BlockNumber::new(self.next)?.number());
@@ -384,7 +384,7 @@ impl<'a> Plan<'a> {
                 &Content::Special { kind: FileType::CharacterDevice | FileType::BlockDevice, device } => {
                     (DataLocation::Device(device), 0, &[])
                 }
-                Content::Special { .. } | Content::Kept { .. } => (DataLocation::Absent, 0, &[]),
+                Content::Special { .. } | Content::Existing { .. } => (DataLocation::Absent, 0, &[]),
             };
             let is_directory = matches!(inode.content, Content::Directory { .. });
             // A directory's own name and `.`, besides the `..` of its subdirectories.

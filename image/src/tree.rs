@@ -57,7 +57,7 @@ pub(crate) enum Content {
         device: u32,
     },
     /// An inode that a finished image has, for an update of that image.
-    Kept {
+    Existing {
         kind: FileType,
         /// Its offset in units of 32 bytes.
         slot: u32,
@@ -70,7 +70,7 @@ impl Content {
             Content::Directory { .. } => FileType::Directory,
             Content::Bytes(_) | Content::Host { .. } => FileType::Regular,
             Content::Symlink(_) => FileType::Symlink,
-            Content::Special { kind, .. } | Content::Kept { kind, .. } => *kind,
+            Content::Special { kind, .. } | Content::Existing { kind, .. } => *kind,
         }
     }
 }

@@ -84,7 +84,7 @@ impl CachedImage {
     /// The image, if each directory and file of the host is as it was when it was made: what a new scan would give. A file that changes
     /// later is an error when it is read. Reads the status of each.
     #[must_use]
-    pub fn unchanged(mut self) -> Option<Image> {
+    pub fn into_image_if_unchanged(mut self) -> Option<Image> {
         let is_same = self.changes().is_ok_and(|changes| changes.is_empty()) && self.image.host().is_some_and(HostBlocks::has_same_files);
         self.image.forbid_revisions();
         is_same.then_some(self.image)
@@ -94,9 +94,9 @@ impl CachedImage {
     /// `None`: the tree must be scanned again, and this image is unusable. `size_max` limits the updated image.
     #[must_use]
     pub fn update(&mut self, changes: &DirectoryChanges, walk: &Scan<'_>, size_max: u64) -> Option<Vec<(Attributes, bool)>> {
-        let mut pass = Pass::new(&self.image, changes)?;
-        pass.list(walk).ok()??;
-        let Pass { builder, room, names, .. } = pass;
+        let mut update = ImageUpdate::new(&self.image, changes)?;
+        update.list(walk).ok()??;
+        let ImageUpdate { builder, room, names, .. } = update;
         let attributes = builder.attributes().map(|(attributes, is_directory)| (*attributes, is_directory)).collect();
         apply(&mut self.image, &builder, &room, &names, size_max).ok()??;
         Some(attributes)
@@ -104,7 +104,7 @@ impl CachedImage {
 }
 
 /// An update in progress. Its steps return `None` if the tree must be scanned again.
-struct Pass<'a> {
+struct ImageUpdate<'a> {
     image: &'a Image,
     host: &'a HostBlocks,
     changes: &'a DirectoryChanges,
@@ -128,15 +128,15 @@ type OldEntry = (u32, Option<FileType>);
 /// The entries of a directory in the image, by name.
 type OldEntries = HashMap<Box<[u8]>, OldEntry>;
 
-impl<'a> Pass<'a> {
-    fn new(image: &'a Image, changes: &'a DirectoryChanges) -> Option<Pass<'a>> {
+impl<'a> ImageUpdate<'a> {
+    fn new(image: &'a Image, changes: &'a DirectoryChanges) -> Option<ImageUpdate<'a>> {
         let host = image.host()?;
         let room = UpdateRoom::of(image.blocks(), image.identities()?)?;
         let mut builder = Builder::new();
         builder.keep_identities();
         let records = changes.all.iter().map(|(_, record)| (record.slot, record)).collect();
         let (kept, gone, names) = (HashMap::new(), HashSet::new(), HashMap::new());
-        Some(Pass { image, host, changes, builder, room, records, kept, gone, names })
+        Some(ImageUpdate { image, host, changes, builder, room, records, kept, gone, names })
     }
 
     /// Lists the changed directories, and directories that are new in them.
@@ -241,7 +241,7 @@ impl<'a> Pass<'a> {
         if let Some(id) = self.kept.get(&slot) {
             return Ok(*id);
         }
-        let id = self.builder.tree.add(Attributes::root(0), Content::Kept { kind, slot })?;
+        let id = self.builder.tree.add(Attributes::root(0), Content::Existing { kind, slot })?;
         self.kept.insert(slot, id);
         Ok(id)
     }
@@ -321,7 +321,7 @@ impl<'a> Pass<'a> {
                 if !is_at(&self.host.tables().path(&record)?, key) {
                     return Ok(None);
                 }
-                tree.inode_mut(id).content = Content::Kept { kind: FileType::Regular, slot: slot.slot };
+                tree.inode_mut(id).content = Content::Existing { kind: FileType::Regular, slot: slot.slot };
                 *self.names.entry(slot.slot).or_default() += i64::from(count);
             }
         }

@@ -37,16 +37,22 @@ pub fn vcpus_for_many_cells() -> usize {
 
 /// Starts a kernel that runs cells that use at most `memory` together. A cell runs on one vCPU at a time, so that a machine for one cell
 /// needs one; each takes about a fifth of a millisecond to make. Confines the process to the host paths in `visible`.
-/// `is_trimmed`: it gives memory back to the host when its cells are idle, for a process that runs one program.
+/// `reclaims_idle_memory`: it gives memory back to the host when its cells are idle, for a process that runs one program.
 ///
 /// # Errors
 /// The host has no KVM, or refuses to confine the process.
-pub fn start(memory: PageCount, vcpus: usize, is_trimmed: bool, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
+pub fn start(
+    memory: PageCount,
+    vcpus: usize,
+    reclaims_idle_memory: bool,
+    visible: &Paths,
+    timings: &mut Timings,
+) -> Result<Kernel, MachineError> {
     // The host provides memory when it is first touched; blocks that no cell maps are evicted first.
     let registry = PageCount(host::memory().0 / 4);
     let arena = memory + registry + SLACK;
     Descriptors::divide();
-    if is_trimmed {
+    if reclaims_idle_memory {
         pando_launch::open_libos();
     }
     let machine = Kvm::new(KvmConfig { arena, vcpus, omit: Omit::NOTHING })?;
@@ -54,7 +60,7 @@ pub fn start(memory: PageCount, vcpus: usize, is_trimmed: bool, visible: &Paths,
     pando_confine::drop_privileges(visible)?;
     pando_confine::limit_paths(visible)?;
     timings.end("machine");
-    let kernel = Kernel::new(machine, Config { registry, is_trimmed, ..Config::default() });
+    let kernel = Kernel::new(machine, Config { registry, reclaims_idle_memory, ..Config::default() });
     kernel.start_vcpus()?;
     Ok(kernel)
 }

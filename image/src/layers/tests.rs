@@ -206,7 +206,7 @@ fn a_stack_can_be_cached_and_its_fingerprint_is_that_of_its_content() {
     assert_ne!(one.fingerprint(), other.fingerprint());
     let cache = Cache::new(directory.path().join("cache"));
     cache.store(&one, 1).expect("there is room");
-    let mut cached = cache.open().expect("it is valid").unchanged().expect("the layers are the same");
+    let mut cached = cache.open().expect("it is valid").into_image_if_unchanged().expect("the layers are the same");
     assert_eq!(text(&cached, "/b"), "1");
     [&mut one, &mut other, &mut cached].into_iter().for_each(|image| image.identify_content([7; 32]));
     assert_eq!((one.fingerprint(), one.fingerprint()), (other.fingerprint(), cached.fingerprint()));
@@ -215,7 +215,7 @@ fn a_stack_can_be_cached_and_its_fingerprint_is_that_of_its_content() {
         .open(directory.path().join("0.image"))
         .and_then(|mut file| file.write_all(b"x"))
         .expect("it can be changed");
-    assert!(cache.open().is_some_and(|cached| cached.unchanged().is_none()));
+    assert!(cache.open().is_some_and(|cached| cached.into_image_if_unchanged().is_none()));
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub struct Config {
     pub has_idle_timeouts: bool,
     /// Whether the kernel trims its memory when all cells are idle: for a process that runs one program, and whose memory counts more than
     /// the milliseconds that the program needs to fault its blocks in again.
-    pub is_trimmed: bool,
+    pub reclaims_idle_memory: bool,
 }
 
 impl Default for Config {
@@ -84,7 +84,7 @@ impl Default for Config {
             rules: Rules::ALL_KEPT,
             vector_owners: true,
             has_idle_timeouts: true,
-            is_trimmed: false,
+            reclaims_idle_memory: false,
         }
     }
 }

@@ -121,7 +121,7 @@ impl State {
             has_idle_timeouts: config.has_idle_timeouts,
             alarms: BinaryHeap::new(),
             flushes: TlbFlushes::default(),
-            trims: TrimSchedule::new(config.is_trimmed),
+            trims: TrimSchedule::new(config.reclaims_idle_memory),
             eviction: EvictionCursor::default(),
             orphans: Vec::new(),
             released: ReleaseQueue::default(),

@@ -122,7 +122,7 @@ fn frames_with_content(machine: &Sim) -> usize {
 #[test]
 fn an_idle_kernel_trims_its_memory_once() {
     let machine = Sim::new(SimConfig { arena: PageCount(1 << 13), ..SimConfig::default() }).expect("a small machine");
-    let kernel = Kernel::new(Arc::clone(&machine) as Arc<dyn Machine>, Config { is_trimmed: true, ..Config::default() });
+    let kernel = Kernel::new(Arc::clone(&machine) as Arc<dyn Machine>, Config { reclaims_idle_memory: true, ..Config::default() });
     let cell = kernel.create(CellConfig { quota: PageCount(4096), host_name: String::new() }).expect("room for a cell");
     let write = |content: &[u8], every: usize| {
         kernel.map(cell, ADDRESS, PageCount(2048), MapFlags::lazy(Permissions::READ_WRITE)).expect("room for its pages");

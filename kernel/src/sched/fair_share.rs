@@ -136,7 +136,7 @@ impl Queue {
 struct Group {
     queue: Queue,
     /// Virtual time of the group: no member that begins to wait is further behind.
-    floor: u64,
+    min_virtual_time: u64,
     /// Number of members in a row that overtook others.
     overtaken: u32,
 }
@@ -154,7 +154,7 @@ impl Group {
         };
         self.overtaken = if is_woken(place) { self.overtaken + u32::from(has_others) } else { 0 };
         if place.class == Class::Fair {
-            self.floor = self.floor.max(place.virtual_time);
+            self.min_virtual_time = self.min_virtual_time.max(place.virtual_time);
         }
         self.queue.remove(place)
     }
@@ -202,13 +202,13 @@ impl FairShare {
         self.queued += 1;
         let sequence = self.queued;
         // Cells whose parent has ended do not run any more.
-        let Some(floor) = self.group_of(name).map(|group| group.floor) else { return false };
+        let Some(min_virtual_time) = self.group_of(name).map(|group| group.min_virtual_time) else { return false };
         let Some((member, weight)) = self.member(name) else { return false };
         let before = member.place;
         // A new member waits for a turn of those that are there, so that a stream of new ones starves nobody.
         let debit = if std::mem::take(&mut member.is_new) { virtual_time(QUANTUM, weight) } else { 0 };
-        member.virtual_time = member.virtual_time.max(floor.saturating_add(debit));
-        let is_ahead = member.virtual_time - floor > virtual_time(QUANTUM, weight);
+        member.virtual_time = member.virtual_time.max(min_virtual_time.saturating_add(debit));
+        let is_ahead = member.virtual_time - min_virtual_time > virtual_time(QUANTUM, weight);
         let place = match reason {
             ReadyReason::Woken if !is_ahead => Place { class: Class::Woken, virtual_time: 0, sequence },
             ReadyReason::Interrupted => Place { class: Class::Interrupted, virtual_time: 0, sequence: u64::MAX - sequence },

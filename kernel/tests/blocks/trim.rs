@@ -22,7 +22,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 fn an_idle_kernel_gives_up_blocks_and_cells_read_them_again() {
     needs_kvm!();
     let machine = Kvm::new(KvmConfig { arena: PageCount(1 << 14), vcpus: 2, omit: Omit::NOTHING }).expect("KVM is there");
-    let kernel = Kernel::new(machine, Config { is_trimmed: true, ..Config::default() });
+    let kernel = Kernel::new(machine, Config { reclaims_idle_memory: true, ..Config::default() });
     kernel.start_vcpus().expect("vCPU threads start");
     let before = kernel.free();
     let mut asm = Asm::new();

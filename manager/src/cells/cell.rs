@@ -8,7 +8,7 @@ use super::networks::{CellConnection, RequestedNetwork};
 use super::origin::CellOrigin;
 use super::pool::{NameLock, TemplatePool};
 use super::restart_policy::RestartPolicy;
-use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ProgramConfiguration};
+use super::spec::{CellOutcome, CellSignal, CellSummary, EndReason, ManagedCellSpec, ProgramConfiguration};
 use super::tasks::{blocking, lock};
 use super::{Manager, ManagerError};
 use crate::cell::{CellSpec, wait};
@@ -47,7 +47,7 @@ const LOG_LIMIT: &str = "the logged output of all cells of this service exceeds 
 /// A cell, running or ended.
 pub struct ManagedCell {
     pub(super) id: u64,
-    spec: CloneSpec,
+    spec: ManagedCellSpec,
     operator: Arc<dyn Operator>,
     pool: Arc<TemplatePool>,
     cell: CellId,
@@ -120,7 +120,7 @@ impl ManagedCell {
     pub(super) fn start(
         manager: &Manager,
         id: u64,
-        mut spec: CloneSpec,
+        mut spec: ManagedCellSpec,
         origin: CellOrigin,
         slot: Option<GatewaySlot>,
     ) -> Result<Arc<ManagedCell>, ManagerError> {
@@ -480,7 +480,7 @@ impl ManagedCell {
     ///
     /// # Errors
     /// It has ended, its programs do not pause, or there is not enough memory.
-    pub(super) fn copy(&self) -> Result<(CloneSpec, CellOrigin), ManagerError> {
+    pub(super) fn copy(&self) -> Result<(ManagedCellSpec, CellOrigin), ManagerError> {
         let ManagedCell { operator, cell, id, .. } = self;
         let ended = || ManagerError::Ended { cell: *id, action: "fork" };
         let origin = self.lock().resources.as_ref().map(|resources| resources.origin.clone()).ok_or_else(ended)?;
@@ -495,7 +495,7 @@ impl ManagedCell {
             }
         };
         let root = RootGuard::new(Arc::clone(operator), Root::loaded(copy, Vec::new(), Vec::new()));
-        let spec = CloneSpec {
+        let spec = ManagedCellSpec {
             // No two living cells have the same name, and no two have the same port of the host.
             name: None,
             host_name: None,
@@ -504,8 +504,8 @@ impl ManagedCell {
             limits: Limits { time: self.lock().time_limit, ..self.spec.limits },
             ..self.spec.clone()
         };
-        let spec = CloneSpec { input: Vec::new(), input_ends: false, is_read_completely: false, ..spec };
-        let spec = CloneSpec { restart: RestartPolicy::No, restarts: 0, ..spec };
+        let spec = ManagedCellSpec { input: Vec::new(), input_ends: false, is_read_completely: false, ..spec };
+        let spec = ManagedCellSpec { restart: RestartPolicy::No, restarts: 0, ..spec };
         Ok((spec, origin.copy(root)))
     }
 
@@ -582,11 +582,11 @@ impl ManagedCell {
 }
 
 /// The name of a cell: the requested one, or that of its template, image or program with the cell's number.
-fn name(spec: &CloneSpec, id: u64) -> String {
+fn name(spec: &ManagedCellSpec, id: u64) -> String {
     spec.name.clone().unwrap_or_else(|| format!("{}-{id}", spec.source.name(&spec.arguments)))
 }
 
 /// The host name of a cell: the requested one, or its name.
-fn host_name(spec: &CloneSpec, id: u64) -> String {
+fn host_name(spec: &ManagedCellSpec, id: u64) -> String {
     spec.host_name.clone().unwrap_or_else(|| name(spec, id))
 }

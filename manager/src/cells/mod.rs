@@ -9,8 +9,8 @@ mod budget;
 mod cell;
 mod error;
 mod files;
+mod frozen_templates;
 mod gateways;
-mod held;
 mod jobs;
 mod loaded;
 mod log;
@@ -34,7 +34,7 @@ use crate::timings::Timings;
 use crate::view::{self, PreparedView};
 use budget::Budget;
 use files::FileTemplates;
-use held::HeldTemplates;
+use frozen_templates::FrozenTemplates;
 use names::NameReservation;
 use networks::CellNetworks;
 use origin::CellOrigin;
@@ -57,7 +57,9 @@ pub use jobs::StartedJob;
 pub use provider::TemplateSummary;
 pub use reader::Reader;
 pub use restart_policy::RestartPolicy;
-pub use spec::{CellOutcome, CellSignal, CellSource, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece, ProgramConfiguration};
+pub use spec::{
+    CellOutcome, CellSignal, CellSource, CellSummary, EndReason, ManagedCellSpec, ManagerSummary, OutputPiece, ProgramConfiguration,
+};
 
 /// Ended cells that are kept.
 const ENDED_KEPT: usize = 1024;
@@ -130,7 +132,7 @@ impl Manager {
         let ManagerConfig { environment, store, memory, .. } = config;
         let operator: Arc<dyn Operator> = Arc::new(NestedCells::start(device)?);
         let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(ManagerError::Thread)?;
-        let provider = HeldTemplates::new(Arc::clone(&operator), time_limits.clone(), environment.clone());
+        let provider = FrozenTemplates::new(Arc::clone(&operator), time_limits.clone(), environment.clone());
         Ok(Manager::new(operator, Box::new(provider), None, (environment, store), (memory, time_limits)))
     }
 
@@ -207,7 +209,7 @@ impl Manager {
     ///
     /// # Errors
     /// There is no such template or program, not enough memory, or no gateway; or a living cell has the name.
-    pub async fn start_cell(self: &Arc<Self>, spec: CloneSpec) -> Result<AttachedCell, ManagerError> {
+    pub async fn start_cell(self: &Arc<Self>, spec: ManagedCellSpec) -> Result<AttachedCell, ManagerError> {
         self.check_memory()?;
         match &self.networks {
             None if spec.network.is_some() => return Err(ManagerError::NotInside("network (--network)")),
@@ -229,7 +231,7 @@ impl Manager {
     ///
     /// # Errors
     /// There is not enough memory, or no gateway; or a living cell has the name.
-    async fn start_again(self: &Arc<Self>, spec: CloneSpec, origin: &CellOrigin) -> Result<AttachedCell, ManagerError> {
+    async fn start_again(self: &Arc<Self>, spec: ManagedCellSpec, origin: &CellOrigin) -> Result<AttachedCell, ManagerError> {
         self.check_memory()?;
         let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
         self.start_prepared(spec, origin.clone()).await
@@ -255,7 +257,7 @@ impl Manager {
         Ok(forks)
     }
 
-    async fn start_prepared(self: &Arc<Self>, spec: CloneSpec, origin: CellOrigin) -> Result<AttachedCell, ManagerError> {
+    async fn start_prepared(self: &Arc<Self>, spec: ManagedCellSpec, origin: CellOrigin) -> Result<AttachedCell, ManagerError> {
         let slot = match &self.networks {
             Some(networks) => networks.slot(&spec).await?,
             None => None,

@@ -3,7 +3,7 @@
 
 use super::ManagerError;
 use super::gateways::{CellUplink, GatewaySlot, Gateways};
-use super::spec::CloneSpec;
+use super::spec::ManagedCellSpec;
 use crate::network::{NamedNetworks, SharedNetwork};
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
@@ -50,7 +50,7 @@ impl CellNetworks {
     ///
     /// # Errors
     /// All are in use.
-    pub(super) async fn slot(&self, spec: &CloneSpec) -> Result<Option<GatewaySlot>, ManagerError> {
+    pub(super) async fn slot(&self, spec: &ManagedCellSpec) -> Result<Option<GatewaySlot>, ManagerError> {
         if spec.allow.is_empty() && spec.publish.is_empty() { Ok(None) } else { self.gateways.slot().await.map(Some) }
     }
 
@@ -58,7 +58,7 @@ impl CellNetworks {
     ///
     /// # Errors
     /// There are too many.
-    pub(super) fn request(&self, spec: &CloneSpec, slot: Option<GatewaySlot>) -> Result<RequestedNetwork, ManagerError> {
+    pub(super) fn request(&self, spec: &ManagedCellSpec, slot: Option<GatewaySlot>) -> Result<RequestedNetwork, ManagerError> {
         let network = match &spec.network {
             Some(name) => Some(self.named.get(name)?),
             None => slot.as_ref().map(|_| self.named.create()).transpose()?,
@@ -73,7 +73,7 @@ impl CellNetworks {
     pub(super) fn connect(
         &self,
         (id, cell): (u64, CellId),
-        spec: &CloneSpec,
+        spec: &ManagedCellSpec,
         RequestedNetwork { network, slot }: RequestedNetwork,
     ) -> Result<CellConnection, ManagerError> {
         let addresses = network.as_ref().map(|network| self.kernel.plug(cell, network.id(), Link::default())).transpose()?;

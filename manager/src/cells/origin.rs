@@ -2,7 +2,7 @@
 //! The origins of cells: templates, and programs that start in a view.
 
 use super::loaded::LoadedTemplate;
-use super::spec::{CellSource, CloneSpec};
+use super::spec::{CellSource, ManagedCellSpec};
 use crate::limits::Limits;
 use crate::root::RootGuard;
 use crate::template::{Manifest, TemplateName, TemplateSpec, TrainingSpec};
@@ -54,7 +54,7 @@ impl CellOrigin {
     }
 
     /// The description of the program for a cell of this origin. In a clone of a template its path is unused: the program runs already.
-    pub(super) fn describe(&self, spec: &CloneSpec, nesting: Option<Nesting>) -> Program {
+    pub(super) fn describe(&self, spec: &ManagedCellSpec, nesting: Option<Nesting>) -> Program {
         let memory = spec.limits.memory.unwrap_or(self.memory());
         match &self.program {
             Some(program) => Program { memory, nesting, ..Program::clone(program) },

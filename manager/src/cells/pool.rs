@@ -5,7 +5,7 @@ use super::ManagerError;
 use super::loaded::{LoadState, LoadedTemplate};
 use super::origin::CellOrigin;
 use super::provider::{TemplateProvider, TemplateSummary};
-use super::spec::{CellSource, CloneSpec};
+use super::spec::{CellSource, ManagedCellSpec};
 use super::tasks::{blocking, lock};
 use crate::report::{Reporter, Warning};
 use crate::template::{TemplateError, TemplateName, TemplateSpec};
@@ -45,7 +45,7 @@ impl TemplatePool {
     ///
     /// # Errors
     /// There is no such template or program, or it cannot be loaded or created.
-    pub(crate) async fn origin(self: &Arc<TemplatePool>, spec: &CloneSpec) -> Result<CellOrigin, ManagerError> {
+    pub(crate) async fn origin(self: &Arc<TemplatePool>, spec: &ManagedCellSpec) -> Result<CellOrigin, ManagerError> {
         let view = match &spec.source {
             CellSource::Template(name) => return Ok(CellOrigin::template(self.get(name).await?)),
             CellSource::Program(view) => view.clone(),

@@ -2,7 +2,7 @@
 //! Restarts of cells that have ended, by their policies. A restarted cell has the name of the ended one and a new number.
 
 use super::origin::CellOrigin;
-use super::spec::{CloneSpec, EndReason};
+use super::spec::{EndReason, ManagedCellSpec};
 use super::{ManagedCell, Manager};
 use crate::report::Warning;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ const UPTIME_MIN: Duration = Duration::from_secs(10);
 
 /// Restarts a cell by its policy until a client ends or removes it. `spec` and `origin` are those of the cell, as it was requested: a
 /// restarted cell has the same image and the same version of the template.
-pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>, spec: CloneSpec, origin: CellOrigin) {
+pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>, spec: ManagedCellSpec, origin: CellOrigin) {
     // Its input came from a client that is gone.
-    let mut spec = CloneSpec { name: Some(cell.name()), input_ends: true, ..spec };
+    let mut spec = ManagedCellSpec { name: Some(cell.name()), input_ends: true, ..spec };
     let mut delay = DELAY_MIN;
     let mut before = None;
     loop {

@@ -26,7 +26,7 @@ pub enum CellSource {
 
 /// A cell to create.
 #[derive(Clone, Debug)]
-pub struct CloneSpec {
+pub struct ManagedCellSpec {
     /// The source.
     pub source: CellSource,
     /// The clone's arguments, or the program and its arguments.

@@ -105,7 +105,7 @@ fn stack(image: &OpenImage, reporter: &Reporter) -> Result<Image, Error> {
     (image.image.id, STACKING).hash(&mut hasher);
     let fingerprint = hasher.finish();
     let cache = Cache::new(&image.stack);
-    let cached = cache.open().filter(|kept| kept.host_fingerprint == fingerprint).and_then(|kept| kept.unchanged());
+    let cached = cache.open().filter(|kept| kept.host_fingerprint == fingerprint).and_then(|kept| kept.into_image_if_unchanged());
     let mut stack = match cached {
         Some(stack) => stack,
         None => {

@@ -58,7 +58,7 @@ impl CachedTree<'_> {
         if let Some(mut kept) = cache.open().filter(|kept| kept.host_fingerprint & !AUTHORITY == base & !AUTHORITY) {
             let needed = Authority { read: kept.host_fingerprint & 1 != 0, change: kept.host_fingerprint & 2 != 0 };
             let found = match self.compares_files {
-                true => kept.unchanged().map(|image| (image, Authority::default())),
+                true => kept.into_image_if_unchanged().map(|image| (image, Authority::default())),
                 false => self.update(&mut kept).map(|changed| (kept.image, changed)),
             };
             if let Some((image, changed)) = found {

@@ -7,7 +7,7 @@ use crate::options;
 use crate::size::Size;
 use pando_kernel::Weight;
 use pando_kernel::limits::TRACES;
-use pando_manager::cells::{CellSource, CloneSpec, RestartPolicy};
+use pando_manager::cells::{CellSource, ManagedCellSpec, RestartPolicy};
 use pando_manager::limits::Limits;
 use pando_manager::template::{TemplateName, TemplateSpec, TrainingSpec, VARIANTS_MAX};
 use pando_manager::view::{ImageSpec, UserName, ViewSpec, VolumeSpec};
@@ -33,7 +33,7 @@ const READY_SECONDS_MAX: f64 = 300.0;
 ///
 /// # Errors
 /// A field is invalid.
-pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
+pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<ManagedCellSpec, Problem> {
     let source = source(&new)?;
     let api::NewCell {
         arguments,
@@ -61,7 +61,7 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         return Err(Problem::request(format!("publish: a cell can have {PORTS_MAX} ports")));
     }
     check_labels(&labels)?;
-    Ok(CloneSpec {
+    Ok(ManagedCellSpec {
         source,
         arguments,
         environment: variables(&environment)?.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
@@ -107,7 +107,7 @@ pub(super) fn forks(count: u32) -> Result<u32, Problem> {
 ///
 /// # Errors
 /// A field is invalid, or there is a restart policy.
-pub(super) fn attached_cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
+pub(super) fn attached_cell(new: api::NewCell, input_ends: bool) -> Result<ManagedCellSpec, Problem> {
     match &new.restart {
         Some(_) => Err(Problem::request("restart: this cell ends with its client: omit restart, or start the cell with POST /v1/cells")),
         None => cell(new, input_ends),

@@ -11,7 +11,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use pando_manager::cells::{CellSignal, CloneSpec, ManagedCell, Manager, ManagerError, OutputPiece, Reader};
+use pando_manager::cells::{CellSignal, ManagedCell, ManagedCellSpec, Manager, ManagerError, OutputPiece, Reader};
 use pando_manager::template::{OpenTemplate, TemplateName, TemplateRef};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -350,7 +350,7 @@ async fn output(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Que
 async fn attach(State(manager): State<Arc<Manager>>, body: Body) -> RouteResult<Response> {
     let mut incoming = Incoming::new(body);
     let spec = request::attached_cell(incoming.first_line().await?, false)?;
-    let mut attached = manager.start_cell(CloneSpec { is_read_completely: true, ..spec }).await?;
+    let mut attached = manager.start_cell(ManagedCellSpec { is_read_completely: true, ..spec }).await?;
     let (cell, reader) = (Arc::clone(&attached.cell), attached.reader.take());
     let location = format!("/v1/cells/{}", cell.id());
     let (mut outgoing, body) = Outgoing::new();

@@ -162,12 +162,12 @@ fn the_attributes_of_what_is_new_are_reported() {
     assert!(tree.open().changes().unwrap().is_empty());
     assert!(tree.open().changes().unwrap().are_older_than(Duration::from_secs(3600)), "there are none");
     // The image for a template is that of a scan, until a file changes.
-    let unchanged = tree.open().unchanged().expect("nothing has changed");
+    let unchanged = tree.open().into_image_if_unchanged().expect("nothing has changed");
     assert_eq!(unchanged.fingerprint(), tree.scan().fingerprint());
     assert_eq!(text(&unchanged, "c/many/f7").unwrap(), "7");
     tree.write("c/many/f7", "a change in place is no change of names");
     assert!(matches!(text(&unchanged, "c/many/f7"), Err(Error::Changed(_))));
-    assert!(tree.open().unchanged().is_none());
+    assert!(tree.open().into_image_if_unchanged().is_none());
     assert!(tree.open().changes().unwrap().is_empty());
     tree.write("b/new", "new");
     let changes = tree.open().changes().unwrap();

@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Templates in memory.
-pub(super) struct HeldTemplates {
+pub(super) struct FrozenTemplates {
     operator: Arc<dyn Operator>,
     time_limits: TimeLimits,
     environment: HostEnvironment,
@@ -29,11 +29,11 @@ pub(super) struct HeldTemplates {
     root: OnceLock<Arc<LoadedTemplate>>,
 }
 
-impl HeldTemplates {
-    pub(super) fn new(operator: Arc<dyn Operator>, time_limits: TimeLimits, environment: HostEnvironment) -> HeldTemplates {
+impl FrozenTemplates {
+    pub(super) fn new(operator: Arc<dyn Operator>, time_limits: TimeLimits, environment: HostEnvironment) -> FrozenTemplates {
         // A template sees what this cell saw at its start, from the root directory on, as on a host.
         let environment = HostEnvironment { directory: None, ..environment };
-        HeldTemplates { operator, time_limits, environment, all: Mutex::default(), root: OnceLock::new() }
+        FrozenTemplates { operator, time_limits, environment, all: Mutex::default(), root: OnceLock::new() }
     }
 
     fn find(&self, name: &TemplateName) -> Option<Arc<LoadedTemplate>> {
@@ -71,7 +71,7 @@ impl HeldTemplates {
     }
 }
 
-impl TemplateProvider for HeldTemplates {
+impl TemplateProvider for FrozenTemplates {
     fn ready(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
         Ok(self.find(name))
     }
