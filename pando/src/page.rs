@@ -8,7 +8,7 @@ use crate::{diagnostics, nested, options};
 use clap::{Args, ValueHint};
 use pando_launch::Program;
 use pando_manager::host;
-use pando_nest::pager::{Pager, PagerCounters};
+use pando_nest::pager::{Pager, PagerCounters, SwapSettings};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 use std::ffi::OsString;
@@ -61,14 +61,14 @@ pub(crate) fn page(options: &Page) -> std::result::Result<u8, Failure> {
     let Some(device) = nested::device()? else {
         return Err(Failure::Nested(start_in_cell(options).unwrap_or_else(|error| error)));
     };
-    let file = create(&options.swap).map_err(|error| Failure::Nested(cannot_create(&options.swap, &error)))?;
     let interrupted = Arc::<AtomicBool>::default();
     flag::register(SIGINT, Arc::clone(&interrupted)).map_err(Failure::Signals)?;
     let program = Program { is_paged: true, ..options.program.program()? };
     let memory = options.memory.pages();
     let child = options.program.create(&device, &program, memory)?;
     let name = options.swap.strip_prefix(SWAP_DIRECTORY).unwrap_or(&options.swap).display().to_string();
-    let mut pager = Pager::new(&device, child, memory.0, (file, name, options.swap_pages()));
+    let swap = SwapSettings { path: options.swap.clone(), name, pages: options.swap_pages() };
+    let mut pager = Pager::new(&device, child, memory.0, swap).map_err(Failure::Nested)?;
     let ended = pager.run(&interrupted);
     if options.stats {
         report(pager.counters());
@@ -83,7 +83,8 @@ fn start_in_cell(options: &Page) -> Result<Error> {
         return Err(cannot_create(&path, &Error::from(std::io::ErrorKind::IsADirectory)));
     };
     // Here the error names the file as it was given.
-    drop(create(&path).map_err(|error| cannot_create(&options.swap, &error))?);
+    let created = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
+    drop(created.map_err(|error| cannot_create(&options.swap, &error))?);
     let mut volume = OsString::from(directory);
     volume.push(format!(":{SWAP_DIRECTORY}:live"));
     let around = ["-v".into(), volume];
@@ -94,11 +95,6 @@ fn start_in_cell(options: &Page) -> Result<Error> {
     }
     inside.extend(options.stats.then(|| "--stats".into()));
     Ok(options.program.start_in_cell("page", &around, &inside))
-}
-
-/// Creates a swap file, or empties it.
-fn create(path: &Path) -> Result<std::fs::File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)
 }
 
 fn cannot_create(path: &Path, error: &Error) -> Error {

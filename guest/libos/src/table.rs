@@ -335,12 +335,7 @@ pub const TABLE: &[Call] = &[
     call(217, "getdents64(fd, entries=, size)", Full, long!(directory::getdents64)),
     call(218, "set_tid_address(pointer)", Full, processes::set_tid_address),
     call(220, "semtimedop(int, semaphore-operations, uint, timespec)", Full, ipc::semaphores::semtimedop),
-    call(
-        221,
-        "fadvise64(fd, offset, size, file-advice)",
-        Accepted("files lie in memory, or are read on access; `POSIX_FADV_DONTNEED` empties the cache of a live mount's file"),
-        control::fadvise64,
-    ),
+    call(221, "fadvise64(fd, offset, size, file-advice)", Accepted("files lie in memory, or are read on access"), control::fadvise64),
     call(222, "timer_create(clock, sigevent, number32=)", CPU_TIMERS, timers::timer_create),
     call(223, "timer_settime(int, timer-flags, itimerspec, itimerspec=)", Full, timers::timer_settime),
     call(224, "timer_gettime(int, itimerspec=)", Full, timers::timer_gettime),

@@ -16,8 +16,8 @@ use pando_abi::watch::{HaltReason, mask, resume, state};
 use pando_abi::{HoldingName, PAGE_SIZE};
 use pando_machine::{CellsDevice, PageBuffer};
 use policy::{ClockHand, ReadAhead};
-use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use swap_file::SwapFile;
 
@@ -41,6 +41,17 @@ pub struct PagerCounters {
     pub shortages: u64,
 }
 
+/// The swap file of a pager.
+#[derive(Clone, Debug)]
+pub struct SwapSettings {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its name in errors.
+    pub name: String,
+    /// The most pages in it.
+    pub pages: u32,
+}
+
 /// Pages a child.
 #[derive(Debug)]
 pub struct Pager<'a> {
@@ -56,19 +67,21 @@ pub struct Pager<'a> {
 }
 
 impl<'a> Pager<'a> {
-    /// A pager of a child that may use `memory` pages, with a swap file of at most `pages` pages, whose name stands in errors.
-    #[must_use]
-    pub fn new(device: &'a CellsDevice, child: HoldingName, memory: u64, (file, name, pages): (File, String, u32)) -> Pager<'a> {
-        Pager {
+    /// A pager of a child that may use `memory` pages, with a swap file, whose content is lost.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn new(device: &'a CellsDevice, child: HoldingName, memory: u64, swap: SwapSettings) -> Result<Pager<'a>> {
+        Ok(Pager {
             device,
             child,
-            swap: SwapFile::new(file, name, pages),
+            swap: SwapFile::create(swap.path, swap.name, swap.pages)?,
             buffer: PageBuffer::default(),
             hand: ClockHand::default(),
             read_ahead: ReadAhead::default(),
             batch: policy::batch(memory),
             counters: PagerCounters::default(),
-        }
+        })
     }
 
     /// Its counts so far.

@@ -2,19 +2,21 @@
 //! The swap file: the content of pages that were taken, by swap number.
 
 use pando_abi::PAGE_SIZE;
-use rustix::fs::{Advice, fadvise};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
-/// Pages after whose transfer the file's content leaves the cache, which is memory of the cell around: 4 MiB.
-const CACHED_PAGES: u64 = 1024;
+/// Pages after whose transfer the file is opened again: 16 MiB. On a live mount, the cell around forgets the content of a file that is closed,
+/// which would otherwise take as much of its memory as the child saves.
+const CACHED_PAGES: u64 = 4096;
 
 /// A swap file.
 #[derive(Debug)]
 pub(super) struct SwapFile {
     file: File,
+    path: PathBuf,
     /// Its name in errors.
     name: String,
     /// Whether each page of it is in use.
@@ -23,14 +25,19 @@ pub(super) struct SwapFile {
     free: usize,
     /// The page from which the search for a free one goes on.
     hand: usize,
-    /// Pages that were moved since the last advice.
+    /// Pages that were moved since it was opened.
     moved: u64,
 }
 
 impl SwapFile {
-    /// A file of at most so many pages. Its content is lost.
-    pub(super) fn new(file: File, name: String, pages: u32) -> SwapFile {
-        SwapFile { file, name, used: vec![false; pages as usize], free: pages as usize, hand: 0, moved: 0 }
+    /// Creates a file of at most so many pages, or empties it. `name` stands in errors.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub(super) fn create(path: PathBuf, name: String, pages: u32) -> Result<SwapFile> {
+        let created = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = created.map_err(|error| failed("create", &name, &error))?;
+        Ok(SwapFile { file, path, name, used: vec![false; pages as usize], free: pages as usize, hand: 0, moved: 0 })
     }
 
     /// Number of pages that it may have.
@@ -56,8 +63,8 @@ impl SwapFile {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn store(&mut self, first: u32, bytes: &[u8]) -> Result<()> {
-        self.note_moved(bytes);
-        self.file.write_all_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| self.failed("write to", error))?;
+        self.note_moved(bytes)?;
+        self.file.write_all_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| failed("write to", &self.name, &error))?;
         let pages = bytes.len() / PAGE_SIZE as usize;
         self.used[first as usize..][..pages].fill(true);
         self.free -= pages;
@@ -75,8 +82,8 @@ impl SwapFile {
     /// # Errors
     /// The file cannot be read.
     pub(super) fn load(&mut self, first: u32, bytes: &mut [u8]) -> Result<()> {
-        self.note_moved(bytes);
-        self.file.read_exact_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| self.failed("read from", error))?;
+        self.note_moved(bytes)?;
+        self.file.read_exact_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| failed("read from", &self.name, &error))?;
         Ok(())
     }
 
@@ -89,24 +96,23 @@ impl SwapFile {
         self.free = self.used.iter().filter(|used| !**used).count();
     }
 
-    /// Lets the cell around forget the content of the file now and then. Before a transfer, because content is kept while it is on its way
-    /// to the host.
-    fn note_moved(&mut self, bytes: &[u8]) {
+    /// Opens the file again now and then.
+    fn note_moved(&mut self, bytes: &[u8]) -> Result<()> {
         self.moved += bytes.len() as u64 / PAGE_SIZE;
         if self.moved >= CACHED_PAGES {
-            self.moved = 0;
-            // Advice: without it, more memory is used.
-            let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+            let opened = OpenOptions::new().read(true).write(true).open(&self.path);
+            (self.file, self.moved) = (opened.map_err(|error| failed("open", &self.name, &error))?, 0);
         }
+        Ok(())
     }
+}
 
-    fn failed(&self, action: &str, error: Error) -> Error {
-        let advice = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ": make room, or choose another file",
-            _ => "",
-        };
-        Error::new(error.kind(), format!("cannot {action} the swap file {}: {}{advice}", self.name, error.kind()))
-    }
+fn failed(action: &str, name: &str, error: &Error) -> Error {
+    let advice = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ": make room, or choose another file",
+        _ => "",
+    };
+    Error::new(error.kind(), format!("cannot {action} the swap file {name}: {}{advice}", error.kind()))
 }
 
 #[cfg(test)]
@@ -114,13 +120,10 @@ mod tests {
     use super::SwapFile;
     use pando_abi::PAGE_SIZE;
 
-    fn swap_file(pages: u32) -> SwapFile {
-        SwapFile::new(tempfile::tempfile().expect("a temporary file"), "test".into(), pages)
-    }
-
     #[test]
     fn pages_are_found_again_after_others_were_freed() {
-        let mut swap = swap_file(10);
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut swap = SwapFile::create(directory.path().join("swap"), "test".into(), 10).expect("a new file");
         let page = |byte: u8, count: usize| vec![byte; count * PAGE_SIZE as usize];
         assert_eq!(swap.find_free(4), 0..4);
         swap.store(0, &page(1, 4)).expect("room");

@@ -106,21 +106,13 @@ fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Re
     }
 }
 
-/// `POSIX_FADV_DONTNEED`, from `linux/fadvise.h`.
-const POSIX_FADV_DONTNEED: u64 = 4;
-
-/// `fadvise64(fd, offset, length, advice)`. A file of a mount loses all of its content from the cache, whatever the range.
+/// `fadvise64(fd, offset, length, advice)`.
 pub fn fadvise64(system: &mut System, [fd, _, length, advice, ..]: [u64; 6]) -> Result<u64, Errno> {
     let file = system.files.opened(fd)?;
     match system.files.status_of(file)?.kind() {
         Some(FileType::Fifo | FileType::Socket) => Err(Errno::ESPIPE),
         _ if advice > 5 || length.cast_signed() < 0 => Err(Errno::EINVAL),
-        _ => {
-            if advice == POSIX_FADV_DONTNEED {
-                system.files.drop_cached(fd);
-            }
-            Ok(0)
-        }
+        _ => Ok(0),
     }
 }
 

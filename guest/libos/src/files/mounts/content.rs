@@ -100,19 +100,6 @@ impl Files {
         }
     }
 
-    /// Forgets the content of an open file of a mount, as far as it can be read again.
-    pub fn drop_cached(&mut self, fd: u64) {
-        if self.mounts.is_empty() {
-            return;
-        }
-        if let Ok(inode) = self.inode(fd)
-            && let InodeRef::Node(id) = self.tree.real_inode(inode)
-            && self.is_live(InodeRef::Node(id))
-        {
-            self.forget_content(id);
-        }
-    }
-
     /// Prepares a mapping of a file of a mount: reads all of its content, and keeps it while the file is mapped shared.
     ///
     /// # Errors
