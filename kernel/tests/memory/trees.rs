@@ -2,6 +2,9 @@
 //! Trees, spaces and frames without cells, on a machine that is nearly always full, or whose host refuses it memory that it should
 //! have: a shortage has changed nothing, and at every moment the accounts and the free frames add up to the machine's memory.
 
+mod taking;
+mod walk;
+
 use crate::guest::{DISK, value, words};
 use crate::workload::Workload;
 use crate::{ARENA_OF_TREES, REGISTRY, seed};
@@ -10,13 +13,15 @@ use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_kernel::memory::{
     Access, AccountId, BlockRequest, ClockHand, CopyAuthority, CopyError, DiskId, Fault, Frames, MemoryError, PageSpan, Rules, SpaceSet,
-    Usage, View,
+    TakenPage, Usage, View,
 };
 use pando_machine::sim::{Sim, SimConfig};
-use pando_machine::{EntryIndex, FrameId, HostError, Machine, PageCount, Root};
+use pando_machine::{EntryIndex, HostError, Machine, PageCount};
 use pando_testing::lab::repetitions;
 use pando_testing::model::{Memory, WORDS};
 use std::sync::Arc;
+use taking::Swap;
+use walk::walk;
 
 /// Quotas of the accounts: too little, enough for a while, more than there is.
 const QUOTAS: [u64; 6] = [60, 300, 2_000, 4_000, 100_000, 100_000];
@@ -40,6 +45,7 @@ struct Trees {
     accounts: Vec<AccountId>,
     subjects: Vec<Subject>,
     hand: ClockHand,
+    swap: Swap,
     total: PageCount,
     /// Number of shortages, of the quota and of the machine.
     shortages: u64,
@@ -60,6 +66,7 @@ impl Trees {
         let mut frames = Frames::new(Arc::clone(&sim) as Arc<dyn Machine>, Rules::ALL_KEPT, REGISTRY);
         let accounts = QUOTAS.map(|quota| frames.open_account(PageCount(quota), None)).to_vec();
         let total = frames.free();
+        let swap = Swap::new(accounts[accounts.len() - 1]);
         Trees {
             sim,
             huge_frames: u32::MAX,
@@ -68,6 +75,7 @@ impl Trees {
             accounts,
             subjects: Vec::new(),
             hand: ClockHand::default(),
+            swap,
             total,
             shortages: 0,
         }
@@ -91,8 +99,9 @@ impl Trees {
             0..25 => self.edit(index),
             25..55 => self.fault(index),
             55..75 => self.copy(index),
-            75..82 => self.call(index),
-            82..90 => self.look_through_the_root(index),
+            75..80 => self.call(index),
+            80..85 => self.take(index),
+            85..90 => self.look_through_the_root(index),
             90..92 if self.subjects.len() < MAX_SETS => self.make(),
             90..94 if self.subjects.len() < MAX_SETS => self.clone_set(index),
             90..95 => self.subjects.swap_remove(index).set.release(&mut self.frames),
@@ -106,6 +115,14 @@ impl Trees {
             }
             _ => self.flush(),
         }
+    }
+
+    /// Takes pages of a cell, as its parent does.
+    fn take(&mut self, index: usize) {
+        let address = self.work.address(&self.subjects[index].memory);
+        let most = 1 + self.work.below(40) as u64;
+        let Trees { frames, subjects, swap, .. } = self;
+        self.shortages += u64::from(!swap.take(frames, &mut subjects[index].set, address, most));
     }
 
     fn make(&mut self) {
@@ -156,7 +173,7 @@ impl Trees {
                 let flags = MapFlags::from_bits(flags).expect("flags");
                 let done = had(set.map(frames, &range, flags));
                 if flags.eager && done.is_some() {
-                    populate(frames, set, &mut range);
+                    populate(frames, &self.swap, set, &mut range);
                 }
                 done
             }
@@ -168,7 +185,7 @@ impl Trees {
                 }
             }
             Hypercall::Populate { .. } => {
-                populate(frames, set, &mut range);
+                populate(frames, &self.swap, set, &mut range);
                 Some(Ok(()))
             }
             Hypercall::Protect { permissions, .. } => {
@@ -202,6 +219,13 @@ impl Trees {
             self.frames.forget_unreadable();
             match resolved {
                 Ok(Fault::Absent(wanted)) if bring_in(&mut self.frames, wanted) => {}
+                Ok(Fault::Taken(number)) => {
+                    assert!(allowed, "{access:?} at {address:#x} needs no page");
+                    let page = TakenPage { space: set.current(), address: address & !(PAGE_SIZE - 1), number };
+                    if !self.swap.give(&mut self.frames, set, page) {
+                        return self.shortages += 1;
+                    }
+                }
                 resolved => break resolved,
             }
         };
@@ -237,7 +261,7 @@ impl Trees {
             let word = self.work.value();
             let allowed = page.is_some_and(|page| authority == CopyAuthority::Operator || page.permissions.writable());
             let bytes: Vec<u8> = std::iter::repeat_n(word.to_le_bytes(), PAGE_SIZE as usize / 8).flatten().collect();
-            let written = copied(&mut self.frames, |frames| set.write(frames, start, &bytes, authority));
+            let written = copied(&mut self.frames, &self.swap, set, |frames, set| set.write(frames, start, &bytes, authority));
             match written {
                 Ok(()) => {
                     assert!(allowed);
@@ -250,8 +274,8 @@ impl Trees {
         } else {
             let allowed = page.is_some_and(|page| authority == CopyAuthority::Operator || page.permissions.readable());
             let mut bytes = [0; 8];
-            let read = copied(&mut self.frames, |frames| set.read(frames, address, &mut bytes, authority));
-            if let Err(CopyError::Shortage(_) | CopyError::Absent(_)) = read {
+            let read = copied(&mut self.frames, &self.swap, set, |frames, set| set.read(frames, address, &mut bytes, authority));
+            if let Err(CopyError::Shortage(_) | CopyError::Absent(_) | CopyError::Taken(_)) = read {
                 return self.shortages += 1;
             }
             let got = read.ok().map(|()| u64::from_le_bytes(bytes));
@@ -322,28 +346,35 @@ impl Trees {
             assert_eq!(Usage { quota: PageCount(0), peak: PageCount(0), ..usage }, Usage::default());
             self.frames.close_account(account);
         }
-        println!("shortages: {}", self.shortages);
+        println!("shortages: {}, pages taken: {}", self.shortages, self.swap.taken());
     }
 }
 
-/// Copies, and reads the blocks that this needs.
-fn copied(frames: &mut Frames, mut copy: impl FnMut(&mut Frames) -> Result<(), CopyError>) -> Result<(), CopyError> {
+/// Copies. Reads the blocks that this needs, and gives the pages.
+fn copied(
+    frames: &mut Frames,
+    swap: &Swap,
+    set: &mut SpaceSet,
+    mut copy: impl FnMut(&mut Frames, &mut SpaceSet) -> Result<(), CopyError>,
+) -> Result<(), CopyError> {
     loop {
-        let copied = copy(frames);
+        let copied = copy(frames, set);
         frames.forget_unreadable();
         match copied {
             Err(CopyError::Absent(wanted)) if bring_in(frames, wanted) => {}
+            Err(CopyError::Taken(page)) if swap.give(frames, set, page) => {}
             copied => return copied,
         }
     }
 }
 
 /// Makes mapped pages present, as far as there is memory.
-fn populate(frames: &mut Frames, set: &mut SpaceSet, range: &mut PageSpan) {
+fn populate(frames: &mut Frames, swap: &Swap, set: &mut SpaceSet, range: &mut PageSpan) {
     while !range.pages.is_empty() {
         match set.populate_piece(frames, range) {
             Ok(()) => frames.forget_unreadable(),
             Err(MemoryError::Absent(wanted)) if bring_in(frames, wanted) => {}
+            Err(MemoryError::Taken(page)) if swap.give(frames, set, page) => {}
             Err(_) => return,
         }
     }
@@ -386,29 +417,6 @@ fn read_page(frames: &Frames, set: &mut SpaceSet, address: u64) -> Vec<u8> {
     let mut page = vec![0; PAGE_SIZE as usize];
     set.read(frames, address & !(PAGE_SIZE - 1), &mut page, CopyAuthority::Operator).expect("the page is there");
     page
-}
-
-/// The 4 KiB frame that the CPU finds at an address at CPL 3, and whether it may write it.
-fn walk(frames: &Frames, root: Root, address: u64) -> Option<(FrameId, bool)> {
-    const PRESENT_USER: u64 = 1 | 1 << 2;
-    let (mut table, mut writable) = (root.table, true);
-    for level in (1..=4).rev() {
-        let entry = frames.arena().load(table, EntryIndex::of(address, level));
-        if entry & PRESENT_USER != PRESENT_USER {
-            return None;
-        }
-        writable &= entry & 2 != 0;
-        let frame = FrameId::at(entry & 0x000f_ffff_ffff_f000).expect("entries point into the arena");
-        if level == 1 {
-            return Some((frame, writable));
-        }
-        if entry & 1 << 7 != 0 {
-            assert_eq!(level, 2, "large pages have 2 MiB");
-            return Some((frame.offset((address >> 12 & 511) as u32), writable));
-        }
-        table = frame;
-    }
-    None
 }
 
 #[test]
@@ -551,7 +559,9 @@ fn pages_written_after_a_clone_are_prefetched_for_the_next() {
     let mut set = SpaceSet::new(&mut frames, account);
     let mut range = set.check(SpaceIndex(0), 16 * PAGE_SIZE, PAGES).expect("a range of its own");
     set.map(&mut frames, &range, MapFlags::eager(Permissions::READ_WRITE)).expect("there is memory");
-    populate(&mut frames, &mut set, &mut range);
+    while !range.pages.is_empty() {
+        set.populate_piece(&mut frames, &mut range).expect("there is memory");
+    }
     let (by_parent, by_child) = ([20, 21, 60], [20, 40, 90]);
     for round in 0..3_u8 {
         for page in 16..16 + PAGES {

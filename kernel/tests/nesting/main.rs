@@ -11,6 +11,7 @@ mod messages;
 mod ports;
 mod random;
 mod taking;
+mod taking_random;
 mod taking_rules;
 mod threads;
 mod watch_rules;

@@ -26,14 +26,14 @@ impl SpaceSet {
     ///
     /// # Errors
     /// The reason why it is invalid.
-    pub(crate) fn check_takeable(&mut self, space: SpaceIndex, address: u64, pages: u64) -> Result<PageSpan, Refusal> {
+    pub fn check_takeable(&mut self, space: SpaceIndex, address: u64, pages: u64) -> Result<PageSpan, Refusal> {
         let range = self.check(space, address, pages)?;
         if range.slot == SYSTEM_SLOT { Err(Refusal::BadAddress) } else { Ok(range) }
     }
 
     /// The first pages from the start of `range` on, in its slot, for which the cell pays: consecutive ones, at most `most`. An empty
     /// range: none was found up to there.
-    pub(crate) fn find_takeable(&mut self, frames: &Frames, range: &PageSpan, most: u64) -> Range<u64> {
+    pub fn find_takeable(&mut self, frames: &Frames, range: &PageSpan, most: u64) -> Range<u64> {
         let (account, end) = (self.account, SLOT_SIZE / PAGE_SIZE);
         // Each page is looked up in each space.
         let most = most.min(TAKE_SEARCH / self.spaces.len() as u64).max(1);
@@ -42,7 +42,7 @@ impl SpaceSet {
     }
 
     /// The frames of pages that are present, to copy them. `None`: not all are.
-    pub(crate) fn present_frames(&mut self, frames: &Frames, range: &PageSpan) -> Option<Vec<FrameId>> {
+    pub fn present_frames(&mut self, frames: &Frames, range: &PageSpan) -> Option<Vec<FrameId>> {
         let tree = self.tree(range.space, range.slot)?;
         range.pages.clone().map(|page| tree.find(frames, page).frame(page)).collect()
     }
@@ -65,7 +65,7 @@ impl SpaceSet {
     ///
     /// # Errors
     /// The machine has not enough memory for the tables, or copies of shared tables have exceeded the quota before; nothing has changed.
-    pub(crate) fn take(&mut self, frames: &mut Frames, range: &PageSpan, taken: &[FrameId], first: SwapNumber) -> Result<bool, Shortage> {
+    pub fn take(&mut self, frames: &mut Frames, range: &PageSpan, taken: &[FrameId], first: SwapNumber) -> Result<bool, Shortage> {
         let (account, start) = (self.account, range.pages.start);
         let mut trees = self.trees_at(range);
         trees.retain(|tree| tree.maps_some(frames, start, taken));
@@ -102,7 +102,7 @@ impl SpaceSet {
     ///
     /// # Errors
     /// There is not; nothing has changed.
-    pub(crate) fn find_givable(&mut self, frames: &mut Frames, range: &PageSpan, first: SwapNumber) -> Result<Range<u64>, Shortage> {
+    pub fn find_givable(&mut self, frames: &mut Frames, range: &PageSpan, first: SwapNumber) -> Result<Range<u64>, Shortage> {
         let account = self.account;
         let start = range.pages.start;
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(start..start) };
@@ -126,7 +126,7 @@ impl SpaceSet {
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub(crate) fn give(&mut self, frames: &mut Frames, range: &PageSpan, sources: &[Option<FrameId>]) -> Result<(), Shortage> {
+    pub fn give(&mut self, frames: &mut Frames, range: &PageSpan, sources: &[Option<FrameId>]) -> Result<(), Shortage> {
         let account = self.account;
         match self.tree(range.space, range.slot) {
             Some(tree) => tree.give(frames, account, range.pages.clone(), sources),
