@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Pages after whose transfer the file is opened again: 16 MiB. On a live mount, the cell around forgets the content of a file that is closed,
-/// which would otherwise take as much of its memory as the child saves.
+/// Pages after whose transfer the file is opened again: 16 MiB. On a live mount, the cell around forgets the content of a file that is
+/// closed, which would otherwise take as much of its memory as the child saves.
 const CACHED_PAGES: u64 = 4096;
 
 /// A swap file.
