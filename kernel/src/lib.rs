@@ -14,7 +14,7 @@ pub mod memory;
 pub mod network;
 pub mod sched;
 
-pub use crate::core::{Config, HostPort, Kernel, Listener, OperatorError, Turn, Worker, WrongState};
+pub use crate::core::{Config, HostPort, Kernel, Listener, OperatorError, SleepCounters, Turn, Worker, WrongState};
 pub use cell::counters::Counters;
 pub use cell::end::{End, FaultReport, Outcome, Report};
 pub use cell::image::CellImage;
@@ -23,5 +23,6 @@ pub use cell::share::{Share, Weight};
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsoleOutput, ConsolePort, Stream};
 pub use device::disk::{Disk, DiskError};
+pub use device::swap::{Swap, SwapError, SwapSlot, SwapUsage};
 pub use memory::{BadImage, DiskId, StartMode, StartTrace};
 pub use network::{NetworkConfig, NetworkId};

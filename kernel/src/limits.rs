@@ -77,6 +77,25 @@ pub const PREFETCH_PIECE: usize = 256;
 /// Pages and other entries that one step of an export lists, some 100 µs under the lock. Their bytes are then copied without it.
 pub const EXPORT_PIECE: u64 = 2048;
 
+/// Entries of tables that one step of a difference compares, some 100 µs under the lock. The bytes of pages are compared without it.
+pub const DIFFERENCE_PIECE: u64 = 512;
+
+/// Steps of a difference that one step of a restore applies, each with a page or a few tables: some 100 µs under the lock.
+pub const RESTORE_PIECE: usize = 64;
+
+/// Bytes of the record of a sleeping cell before it is compressed. A cell that differs more from its base stays resident: it would be
+/// written and read for too long.
+pub const RECORD_BYTES: usize = 64 << 20;
+
+/// Frames beyond its use before that a cell may take when it wakes up: tables that were shared.
+pub const WAKE_FRAMES: u64 = 256;
+
+/// Shortest time until its alarm for which a cell falls asleep by itself: it costs about a millisecond to sleep and wake up.
+pub const SHORTEST_SLEEP: Duration = Duration::from_secs(2);
+
+/// How often the patience with a cell doubles that was woken soon after it fell asleep.
+pub const PATIENCE_DOUBLINGS: u8 = 6;
+
 /// Extents of an image that one step of an import maps, each with a few tables: some 100 µs under the lock.
 pub const IMPORT_PIECE: usize = 32;
 

@@ -10,6 +10,7 @@ pub mod lab;
 pub mod model;
 pub mod mutate;
 pub mod network_bench;
+pub mod swap;
 pub mod virtual_registers;
 
 /// Leaves the calling test out, and prints the reason, unless KVM and these programs of the host are there:

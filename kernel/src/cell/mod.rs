@@ -31,6 +31,7 @@ use pando_abi::virtual_registers::Card;
 use pando_abi::{Event, EventSet, HoldingName};
 use pando_machine::PageCount;
 use run_state::RunState;
+use virtual_registers::KeptRegisters;
 use watch::Watch;
 
 /// Identifier of a cell: an index and a generation, so that a stale identifier is recognised. Only the operator knows it; cells
@@ -122,6 +123,8 @@ pub struct Cell {
     /// The template that is trained by this cell.
     pub(crate) trains: Option<CellId>,
     pub(crate) counters: Counters,
+    /// While the cell is asleep: the parts of its virtual registers that others read.
+    pub(crate) asleep: Option<Box<KeptRegisters>>,
 }
 
 impl Cell {
@@ -140,6 +143,7 @@ impl Cell {
             is_template: false,
             trains: None,
             counters: Counters::default(),
+            asleep: None,
         }
     }
 

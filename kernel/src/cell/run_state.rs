@@ -23,6 +23,8 @@ use std::fmt;
 /// | `Waiting`, `Idle` | `Frozen` | it is frozen by force |
 /// | `Running`, `Idle` | `Halted` | a watched event has happened, or its parent halts it |
 /// | `Halted` | `Ready` | its parent resumes it |
+/// | `Idle` | `Asleep` | its memory leaves for swap space |
+/// | `Asleep` | `Idle` | its memory is back |
 ///
 /// `Frozen` is final. A cell that has ended has no run state: the kernel keeps its outcome only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,11 @@ pub enum RunState {
         /// The time.
         until: Nanos,
     },
+    /// Waits as if it were idle, without memory: it is in swap space, or on the way there or back.
+    Asleep {
+        /// The time until which it waits.
+        until: Nanos,
+    },
     /// Has used its share of the CPU, and waits for the next period.
     Throttled {
         /// The start of that period.
@@ -60,15 +67,19 @@ impl RunState {
     /// Whether a transition leads from this state to `next`.
     #[must_use]
     pub const fn can_become(self, next: RunState) -> bool {
-        use RunState::{AwaitingFlush, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
+        use RunState::{Asleep, AwaitingFlush, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
         match (self, next) {
             (New, Waiting | Frozen)
             | (Waiting, Ready | Frozen)
             | (Ready, Running { .. } | Throttled { .. })
             | (Running { .. }, Ready | Idle { .. } | AwaitingFlush | Frozen | Halted)
-            | (Idle { .. }, Ready | Frozen | Halted)
+            | (Idle { .. }, Ready | Frozen | Halted | Asleep { .. })
+            | (Asleep { .. }, Idle { .. })
             | (Throttled { .. } | AwaitingFlush | Halted, Ready) => true,
-            (New | Waiting | Ready | Running { .. } | Idle { .. } | Throttled { .. } | AwaitingFlush | Halted | Frozen, _) => false,
+            (
+                New | Waiting | Ready | Running { .. } | Idle { .. } | Asleep { .. } | Throttled { .. } | AwaitingFlush | Halted | Frozen,
+                _,
+            ) => false,
         }
     }
 
@@ -79,7 +90,7 @@ impl RunState {
             RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingFlush | RunState::Halted | RunState::Frozen => {
                 true
             }
-            RunState::Ready | RunState::Running { .. } | RunState::Throttled { .. } => false,
+            RunState::Ready | RunState::Running { .. } | RunState::Asleep { .. } | RunState::Throttled { .. } => false,
         }
     }
 }
@@ -92,6 +103,7 @@ impl fmt::Display for RunState {
             RunState::Ready => "runnable",
             RunState::Running { .. } => "running",
             RunState::Idle { .. } => "idle",
+            RunState::Asleep { .. } => "asleep",
             RunState::Throttled { .. } => "throttled",
             RunState::AwaitingFlush => "waiting for memory",
             RunState::Halted => "halted",
@@ -157,12 +169,22 @@ impl Requirement {
 
 #[cfg(test)]
 mod tests {
-    use super::RunState::{self, AwaitingFlush, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
+    use super::RunState::{self, Asleep, AwaitingFlush, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
     use pando_machine::Nanos;
 
     const UNTIL: Nanos = Nanos(1);
-    const ALL: [RunState; 9] =
-        [New, Waiting, Ready, Running { vcpu: 0 }, Idle { until: UNTIL }, Throttled { until: UNTIL }, AwaitingFlush, Halted, Frozen];
+    const ALL: [RunState; 10] = [
+        New,
+        Waiting,
+        Ready,
+        Running { vcpu: 0 },
+        Idle { until: UNTIL },
+        Asleep { until: UNTIL },
+        Throttled { until: UNTIL },
+        AwaitingFlush,
+        Halted,
+        Frozen,
+    ];
 
     #[test]
     fn a_vcpu_is_reached_only_from_ready_and_nothing_leaves_frozen() {
@@ -179,7 +201,7 @@ mod tests {
             assert!(new.contains(&state) && reachable(state).contains(&Frozen), "{state}");
         }
         // A vCPU completes the freeze of a cell that has work to finish.
-        for state in [Ready, Throttled { until: UNTIL }, AwaitingFlush, Halted] {
+        for state in [Ready, Asleep { until: UNTIL }, Throttled { until: UNTIL }, AwaitingFlush, Halted] {
             assert!(!state.can_become(Frozen), "{state}");
         }
     }

@@ -28,6 +28,13 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
+/// What others read in the virtual registers of a sleeping cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptRegisters {
+    control: Control,
+    report: Report,
+}
+
 impl Cell {
     /// Maps and fills the pages that the kernel keeps: virtual registers, rings, CPUID table.
     ///
@@ -79,8 +86,11 @@ impl Cell {
         self.memory.write(frames, address, bytes, CopyAuthority::Operator)
     }
 
-    /// Reads the control words.
+    /// Reads the control words. Those of a sleeping cell were kept.
     pub(crate) fn control(&mut self, frames: &Frames) -> Control {
+        if let Some(kept) = &self.asleep {
+            return kept.control;
+        }
         let mut bytes = [0; Control::WORDS * 8];
         // The page is mapped for the cell's whole life. If it were not, zeros would describe a cell without entries.
         let _ = self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, CopyAuthority::Operator);
@@ -139,8 +149,17 @@ impl Cell {
         self.set_word(frames, offset::STEAL, u64::from_le_bytes(bytes).wrapping_add(time.as_nanos() as u64))
     }
 
+    /// Keeps what others read in the page of a cell that falls asleep.
+    pub(crate) fn keep_registers(&mut self, frames: &Frames) {
+        let (control, report) = (self.control(frames), self.report(frames));
+        self.asleep = Some(Box::new(KeptRegisters { control, report }));
+    }
+
     /// Reads the libOS's report.
     pub(crate) fn report(&mut self, frames: &Frames) -> Report {
+        if let Some(kept) = &self.asleep {
+            return kept.report;
+        }
         const WORDS: usize = 2 + MISSING_CALLS;
         let mut bytes = [0; WORDS * 8];
         let _ = self.memory.read(frames, VIRTUAL_REGISTERS + offset::REPORT as u64, &mut bytes, CopyAuthority::Operator);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of cells: living cells with their devices, and the outcomes of ended ones.
 
+use super::bases::BaseId;
 use super::holdings::{Holdings, Parent};
 use super::ipc::IpcState;
+use super::sleepers::{Idleness, Sleep};
 use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::run_state::RunState;
@@ -42,6 +44,14 @@ pub(super) struct LiveCell {
     pub(super) depth: u8,
     /// The cells and ports that it may name.
     pub(super) holdings: Holdings,
+    /// The memory that it is a clone of.
+    pub(super) base: Option<BaseId>,
+    /// The base of its clones.
+    pub(super) own_base: Option<BaseId>,
+    /// How it idles, for the choice of cells that fall asleep.
+    pub(super) idleness: Idleness,
+    /// Its sleep: only in run state `Asleep`.
+    pub(super) sleep: Option<Box<Sleep>>,
 }
 
 impl LiveCell {
@@ -60,6 +70,10 @@ impl LiveCell {
             ipc: IpcState::default(),
             depth: 0,
             holdings: Holdings::default(),
+            base: None,
+            own_base: None,
+            idleness: Idleness::default(),
+            sleep: None,
         }
     }
 
@@ -90,6 +104,14 @@ impl LiveCell {
     pub(super) fn take_final_output(&mut self, frames: &mut Frames) {
         let LiveCell { cell, console, control, .. } = self;
         iter::once(console).chain(control.as_deref_mut()).for_each(|device| device.take_final_output(frames, &mut cell.memory));
+    }
+
+    /// Whether it has posted output that is not taken yet.
+    pub(super) fn has_posted_output(&mut self, frames: &Frames) -> bool {
+        let LiveCell { cell, console, channel, control, card, .. } = self;
+        let consoles = iter::once(console).chain(channel.as_deref_mut()).chain(control.as_deref_mut());
+        let is_posted = consoles.into_iter().any(|console| console.has_posted_output(frames, &mut cell.memory));
+        is_posted || card.as_ref().is_some_and(|card| card.has_posted_frames(frames, &mut cell.memory))
     }
 
     /// Whether its parent has something new to look at: output, room for input, or a first request for it.

@@ -5,6 +5,7 @@ use crate::cell::CellId;
 use crate::cell::end::End;
 use crate::cell::run_state::{Requirement, RunState};
 use crate::device::disk::DiskError;
+use crate::device::swap::SwapError;
 use crate::limits::{MAX_CELLS, MAX_NETWORKS, MIN_QUOTA};
 use crate::memory::{BadImage, CopyError, MemoryError, Shortage};
 use pando_abi::Refusal;
@@ -211,6 +212,22 @@ pub enum OperatorError {
         wanted: u64,
         /// Number of blocks of this disk.
         blocks: u64,
+    },
+    /// The cell cannot sleep.
+    #[error("cannot put cell {cell} to sleep: {reason}; it stays awake")]
+    CannotSleep {
+        /// The cell.
+        cell: CellId,
+        /// The reason.
+        reason: &'static str,
+    },
+    /// Swap space does not take the memory of a cell.
+    #[error("cannot put cell {cell} to sleep: {error}; it stays awake")]
+    Swap {
+        /// The cell.
+        cell: CellId,
+        /// The failure.
+        error: SwapError,
     },
     /// The sink of an export has stopped it.
     #[error("the export was stopped by its receiver")]

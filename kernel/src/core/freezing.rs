@@ -107,6 +107,10 @@ impl State {
                 live.cell.stop_request.freeze(FreezeMode::Forced);
                 self.recall_donation(id);
             }
+            RunState::Asleep { .. } => {
+                live.cell.stop_request.freeze(FreezeMode::Forced);
+                self.request_wake(id);
+            }
             RunState::Running { vcpu } => {
                 live.cell.stop_request.freeze(FreezeMode::Forced);
                 self.notifications.interrupts.push(vcpu);

@@ -117,6 +117,12 @@ impl Shared {
         if due.has_runnable_cell {
             self.announce(state);
         }
+        if due.has_sleeper {
+            self.sleepers.notify_one();
+            if !state.sleepers.has_thread {
+                self.announce(state);
+            }
+        }
         due.interrupts.into_iter().for_each(|vcpu| self.interrupt(vcpu));
         // An idle vCPU takes one of them. A busy vCPU takes them when its cell waits, or its quantum ends.
         let has_work = due.has_woken_receiver || !state.orphans.is_empty() || !state.released.is_empty();

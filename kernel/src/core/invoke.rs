@@ -64,6 +64,7 @@ impl State {
             Operation::Start => {
                 execution.transition(RunState::Waiting);
                 self.gatekeeper.enqueue(id);
+                self.forget_own_base(id);
             }
             Operation::End(end) => self.request_end(id, end.clone()),
             Operation::Freeze(FreezeMode::Forced) => self.request_forced_freeze(id),
@@ -158,7 +159,9 @@ impl State {
         let console = Console::new(wake).at_positions(live.console.positions());
         let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(wake_channel).at_positions(channel.positions())));
         let allowance = live.allowance;
-        Ok(self.insert(reservation, LiveCell { channel, allowance, ..LiveCell::new(cell, execution, console) }))
+        let clone = self.insert(reservation, LiveCell { channel, allowance, ..LiveCell::new(cell, execution, console) });
+        self.set_base(source, clone);
+        Ok(clone)
     }
 
     /// Reserves an identifier and an account for a new cell.

@@ -10,6 +10,7 @@
 //! Each vCPU has a [`Worker`]. A turn does due housekeeping, then loads the scheduler's next cell, and runs it and handles its
 //! exits until it leaves the vCPU. Handlers return the next step and never switch cells themselves.
 
+mod bases;
 mod cell_table;
 mod descendants;
 mod error;
@@ -25,6 +26,8 @@ mod networking;
 mod operator;
 mod ports;
 mod reading;
+mod sleepers;
+mod sleeping;
 mod starts;
 mod state;
 mod taking;
@@ -34,14 +37,17 @@ mod training;
 mod trim;
 mod trim_schedule;
 mod turn;
+mod waking;
 mod watching;
 mod worker;
 
 pub use error::{OperatorError, WrongState};
 pub use networking::{HostPort, Listener};
+pub use sleepers::SleepCounters;
 pub use worker::{Turn, Worker};
 
 use crate::cell::CellId;
+use crate::device::swap::Swap;
 use crate::limits::REGISTRY_FRAMES;
 use crate::memory::Rules;
 use crate::sched::{FairShare, Fifo, Gatekeeper, LargestFirst, MemoryPolicy, Scheduler};
@@ -50,6 +56,7 @@ use pando_machine::{HostError, Interrupter, Machine, Nanos, PageCount};
 use state::State;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// The policies of a kernel.
 pub struct Config {
@@ -72,6 +79,14 @@ pub struct Config {
     /// Whether the kernel trims its memory when all cells are idle: for a process that runs one program, and whose memory counts more than
     /// the milliseconds that the program needs to fault its blocks in again.
     pub reclaims_idle_memory: bool,
+    /// Where the memory of sleeping cells goes; `None`: cells do not sleep.
+    pub swap: Option<Arc<dyn Swap>>,
+    /// How long a cell idles before it falls asleep; `None`: it does so on request only.
+    pub patience: Option<Duration>,
+    /// Whether each idle cell falls asleep at once: for tests.
+    pub is_drowsy: bool,
+    /// Whether sleeping cells keep their bases: `false` is for a canary.
+    pub keeps_bases: bool,
 }
 
 impl Default for Config {
@@ -85,6 +100,10 @@ impl Default for Config {
             vector_owners: true,
             has_idle_timeouts: true,
             reclaims_idle_memory: false,
+            swap: None,
+            patience: None,
+            is_drowsy: false,
+            keeps_bases: true,
         }
     }
 }
@@ -99,6 +118,10 @@ struct Shared {
     changed: Condvar,
     interrupters: Vec<OnceLock<Arc<dyn Interrupter>>>,
     vector_owners: bool,
+    /// The swap space.
+    swap: Option<Arc<dyn Swap>>,
+    /// A cell should wake up or fall asleep, or the kernel stops.
+    sleepers: Condvar,
 }
 
 impl Shared {
@@ -144,6 +167,7 @@ impl Kernel {
     pub fn new(machine: Arc<dyn Machine>, config: Config) -> Kernel {
         let vcpus = machine.vcpus();
         let vector_owners = config.vector_owners;
+        let swap = config.swap.clone();
         let shared = Arc::new_cyclic(|shared| Shared {
             machine: Arc::clone(&machine),
             state: Mutex::new(State::new(Weak::clone(shared), machine, config, vcpus)),
@@ -151,6 +175,8 @@ impl Kernel {
             changed: Condvar::new(),
             interrupters: (0..vcpus).map(|_| OnceLock::new()).collect(),
             vector_owners,
+            swap,
+            sleepers: Condvar::new(),
         });
         Kernel { shared, threads: Mutex::default() }
     }
@@ -172,7 +198,7 @@ impl Kernel {
         Worker::new(index, Arc::clone(&self.shared))
     }
 
-    /// Starts a thread for each vCPU.
+    /// Starts a thread for each vCPU, and one for sleeping cells if there is swap space.
     ///
     /// # Errors
     /// A thread or its vCPU could not be made.
@@ -198,6 +224,15 @@ impl Kernel {
                 .recv()
                 .unwrap_or_else(|_| Err(HostError::Os { action: "start a vCPU", source: std::io::Error::other("its thread ended") }))?;
         }
+        if self.shared.swap.is_some() {
+            self.shared.lock().sleepers.has_thread = true;
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new()
+                .name("sleepers".into())
+                .spawn(move || shared.run_sleepers())
+                .map_err(|source| HostError::Os { action: "start the thread for sleeping cells", source })?;
+            self.threads.lock().expect("no holder panics").push(thread);
+        }
         Ok(())
     }
 
@@ -217,6 +252,7 @@ impl Drop for Kernel {
         }
         self.shared.work.notify_all();
         self.shared.changed.notify_all();
+        self.shared.sleepers.notify_all();
         for vcpu in 0..self.shared.interrupters.len() {
             self.shared.interrupt(vcpu);
         }

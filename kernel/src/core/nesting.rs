@@ -315,6 +315,7 @@ pub(super) fn living_state(live: &LiveCell) -> ChildState {
         | RunState::Ready
         | RunState::Running { .. }
         | RunState::Idle { .. }
+        | RunState::Asleep { .. }
         | RunState::Throttled { .. }
         | RunState::AwaitingFlush => ChildState::Started { wants_input: live.console.port().is_input_wanted() },
     }

@@ -131,6 +131,9 @@ impl HostPort {
             }
             state.wake_receivers();
             // A vCPU that sleeps until the next arrival must learn of an earlier one.
+            if state.notifications.has_sleeper {
+                shared.notify(&mut state);
+            }
             if std::mem::take(&mut state.notifications.has_woken_receiver) || state.networks.next_arrival() < next {
                 shared.announce(&state);
             }

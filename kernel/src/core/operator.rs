@@ -46,6 +46,13 @@ impl Kernel {
             let retried = match error {
                 OperationError::Memory(MemoryError::Absent(wanted)) => Some(shared.read_blocks(state, wanted, None, &mut buffer)),
                 OperationError::Memory(MemoryError::Short(shortage)) => shared.free_memory(state, shortage, &mut flushed),
+                OperationError::WrongState { cell, state: RunState::Asleep { until }, requirement }
+                    if requirement.is_met_by(RunState::Idle { until }) =>
+                {
+                    drop(state);
+                    shared.wake(cell)?;
+                    Some(shared.lock())
+                }
                 _ => None,
             };
             match retried {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state that the kernel lock protects.
 
+use super::bases::Bases;
 use super::cell_table::{CellTable, LiveCell};
 use super::error::{OperationError, OperatorError};
 use super::holdings::Parent;
 use super::ipc::{CellRights, ReleaseQueue};
+use super::sleepers::{SleepStage, Sleepers};
 use super::trim_schedule::TrimSchedule;
 use super::{Config, Shared};
 use crate::cell::end::{End, Outcome};
@@ -12,6 +14,7 @@ use crate::cell::execution::Resumption;
 use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::{Cell, CellId};
 use crate::device::disk::Disk;
+use crate::device::swap::Swap;
 use crate::limits::{EVICTION_PIECE, FEW_ALARMS};
 use crate::memory::{ClockHand, CopyError, DiskId, Frames, Shortage};
 use crate::network::Networks;
@@ -62,6 +65,8 @@ pub(super) struct Notifications {
     pub(super) has_runnable_cell: bool,
     /// A frame has made a cell runnable: an idle vCPU should run it.
     pub(super) has_woken_receiver: bool,
+    /// A cell should fall asleep or wake up.
+    pub(super) has_sleeper: bool,
     /// vCPUs whose cells must notice something.
     pub(super) interrupts: Vec<usize>,
 }
@@ -69,7 +74,7 @@ pub(super) struct Notifications {
 impl Notifications {
     /// Whether there is any.
     pub(super) fn are_due(&self) -> bool {
-        self.has_stopped_cell || self.has_runnable_cell || self.has_woken_receiver || !self.interrupts.is_empty()
+        self.has_stopped_cell || self.has_runnable_cell || self.has_woken_receiver || self.has_sleeper || !self.interrupts.is_empty()
     }
 }
 
@@ -84,6 +89,12 @@ pub(super) struct State {
     retired_disks: Vec<DiskId>,
     pub(super) networks: Networks,
     pub(super) cells: CellTable,
+    /// The memory that cells are clones of.
+    pub(super) bases: Bases,
+    /// Cells that fall asleep and wake up.
+    pub(super) sleepers: Sleepers,
+    pub(super) swap: Option<Arc<dyn Swap>>,
+    pub(super) keeps_bases: bool,
     pub(super) scheduler: Box<dyn Scheduler>,
     pub(super) gatekeeper: Box<dyn Gatekeeper>,
     memory_policy: Box<dyn MemoryPolicy>,
@@ -115,6 +126,10 @@ impl State {
             retired_disks: Vec::new(),
             networks: Networks::default(),
             cells: CellTable::default(),
+            bases: Bases::default(),
+            sleepers: Sleepers::new(config.patience, config.is_drowsy),
+            swap: config.swap,
+            keeps_bases: config.keeps_bases,
             scheduler: config.scheduler,
             gatekeeper: config.gatekeeper,
             memory_policy: config.memory_policy,
@@ -226,14 +241,16 @@ impl State {
             return false;
         }
         live.cell.events = live.cell.events.with(event);
-        let is_idle = matches!(state, RunState::Idle { .. });
+        let (is_idle, is_asleep) = (matches!(state, RunState::Idle { .. }), matches!(state, RunState::Asleep { .. }));
         // The page of a cell that runs is not read.
-        let is_noticed = (is_idle || live.donation.is_some()) && live.cell.has_unmasked_events(frames);
+        let is_noticed = (is_idle || is_asleep || live.donation.is_some()) && live.cell.has_unmasked_events(frames);
         // A call that was received is not interrupted.
         let wakes = is_idle && is_noticed && !live.ipc.wait.as_ref().is_some_and(|wait| wait.awaits_reply());
         if wakes {
             self.interrupt_wait(id);
             self.make_ready(id, ReadyReason::Woken);
+        } else if is_asleep && is_noticed {
+            self.request_wake(id);
         } else if is_noticed {
             self.recall_donation(id);
         }
@@ -267,6 +284,8 @@ impl State {
         if until != Nanos::NEVER {
             self.set_alarm(id, until);
         }
+        let now = self.frames.machine().now();
+        self.note_idle(id, now);
     }
 
     pub(super) fn set_alarm(&mut self, id: CellId, until: Nanos) {
@@ -282,7 +301,7 @@ impl State {
     /// The reason for which an alarm makes its cell ready; `None`: the alarm is stale.
     fn awaits(&mut self, id: CellId, moment: Nanos) -> Option<ReadyReason> {
         match self.living(id)?.0.execution.run_state() {
-            RunState::Idle { until } if until == moment => Some(ReadyReason::Woken),
+            RunState::Idle { until } | RunState::Asleep { until } if until == moment => Some(ReadyReason::Woken),
             RunState::Throttled { until } if until == moment => Some(ReadyReason::Turn),
             _ => None,
         }
@@ -292,11 +311,20 @@ impl State {
     pub(super) fn ring_alarms(&mut self, now: Nanos) {
         while let Some(Reverse((until, id))) = self.alarms.peek().copied().filter(|Reverse((until, _))| *until <= now) {
             self.alarms.pop();
-            if let Some(reason) = self.awaits(id, until) {
-                self.expire_wait(id, now);
-                self.make_ready(id, reason);
+            match self.awaits(id, until) {
+                Some(_) if self.is_asleep(id) => self.request_wake(id),
+                Some(reason) => {
+                    self.expire_wait(id, now);
+                    self.make_ready(id, reason);
+                }
+                None => {}
             }
         }
+    }
+
+    /// Whether a cell is asleep.
+    pub(super) fn is_asleep(&mut self, id: CellId) -> bool {
+        self.living(id).is_some_and(|(live, _)| matches!(live.execution.run_state(), RunState::Asleep { .. }))
     }
 
     /// Time of the next valid alarm.
@@ -333,6 +361,12 @@ impl State {
         }
         cell.memory.release(&mut self.frames);
         self.frames.close_account(account);
+        if let (Some(SleepStage::Stored(slot)), Some(swap)) = (live.sleep.map(|sleep| sleep.stage), &self.swap) {
+            swap.discard(slot);
+        }
+        for base in live.base.into_iter().chain(live.own_base) {
+            self.bases.release(base, &mut self.frames);
+        }
         self.cells.end(id, outcome, live.parent);
         self.scheduler.remove(id);
         self.notifications.has_stopped_cell = true;
@@ -404,13 +438,22 @@ impl State {
         self.use_of(id).saturating_sub(of_children)
     }
 
-    /// Evicts some blocks from the mappings of cells, so that the registry can give them up. Skips cells that run on other vCPUs.
+    /// Evicts some blocks from the mappings of cells and of their bases, so that the registry can give them up. Skips cells that run on other vCPUs.
     /// `true`: a retry may succeed.
     pub(super) fn evict(&mut self, own: Option<CellId>) -> bool {
         let mut budget = EVICTION_PIECE;
         // One round, and once more the cell where it began.
-        while self.frames.has_mapped_blocks() && self.eviction.cells_passed <= self.cells.slots() {
-            if let Some(live) = self.cells.at_mut(self.eviction.slot)
+        let slots = self.cells.slots() + self.bases.slots();
+        while self.frames.has_mapped_blocks() && self.eviction.cells_passed <= slots {
+            if let Some(base) = self.eviction.slot.checked_sub(self.cells.slots()) {
+                if self.bases.evict(base, &mut self.frames, &mut self.eviction.hand, &mut budget) {
+                    self.eviction.cells_passed = 0;
+                    return true;
+                }
+                if budget == 0 {
+                    return true;
+                }
+            } else if let Some(live) = self.cells.at_mut(self.eviction.slot)
                 && (Some(live.cell.id) == own || !matches!(live.execution.run_state(), RunState::Running { .. }))
             {
                 if live.cell.memory.evict(&mut self.frames, &mut self.eviction.hand, &mut budget) {
@@ -421,7 +464,7 @@ impl State {
                     return true;
                 }
             }
-            let slot = (self.eviction.slot + 1) % self.cells.slots().max(1);
+            let slot = (self.eviction.slot + 1) % slots.max(1);
             self.eviction = EvictionCursor { slot, hand: ClockHand::default(), cells_passed: self.eviction.cells_passed + 1 };
             budget -= 1;
             if budget == 0 {

@@ -33,6 +33,10 @@ impl State {
                 live.cell.watch.must_halt = true;
                 self.recall_donation(id);
             }
+            RunState::Asleep { .. } => {
+                live.cell.watch.must_halt = true;
+                self.request_wake(id);
+            }
             RunState::Running { vcpu } => {
                 live.cell.watch.must_halt = true;
                 self.notifications.interrupts.push(vcpu);

@@ -83,7 +83,11 @@ impl Worker {
     /// Does due housekeeping, then runs the next cell until it leaves the vCPU.
     pub fn turn(&mut self) -> Turn {
         let shared = Arc::clone(&self.shared);
-        let mut state = shared.housekeeping(shared.lock());
+        let mut state = shared.housekeeping(shared.serve_sleepers(shared.lock()));
+        if state.sleepers.waking() > 0 {
+            // An alarm or a frame has just woken a cell.
+            state = shared.serve_sleepers(state);
+        }
         if state.is_stopping {
             // Cells that still had a vCPU when the kernel stopped.
             state.end_all();

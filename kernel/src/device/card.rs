@@ -85,6 +85,11 @@ impl Card {
         memory.write(frames, NETWORK_RINGS, &rings, CopyAuthority::Operator)
     }
 
+    /// Whether the cell has posted frames that are not sent yet.
+    pub(crate) fn has_posted_frames(&self, frames: &Frames, memory: &mut SpaceSet) -> bool {
+        self.transmit.next(frames, memory).is_some()
+    }
+
     /// Moves frames in both directions, in steps of [`CARD_PIECE`]. Returns `true` if the cell should look at its rings: frames
     /// have arrived, a full ring has room again, or more is to be moved. A cell with an event does not idle.
     ///

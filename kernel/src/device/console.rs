@@ -443,6 +443,11 @@ impl Console {
         Ok(sent || received)
     }
 
+    /// Whether the cell has posted output that is not taken yet.
+    pub(crate) fn has_posted_output(&self, frames: &Frames, memory: &mut SpaceSet) -> bool {
+        !self.must_reset && self.transmit.next(frames, memory).is_some()
+    }
+
     /// Takes the output that the cell has posted before its end: a program's write has returned, so its bytes are written. Output
     /// in unread blocks of disks is skipped: such a write has not returned.
     pub(crate) fn take_final_output(&mut self, frames: &mut Frames, memory: &mut SpaceSet) {

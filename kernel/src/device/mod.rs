@@ -5,3 +5,4 @@ pub(crate) mod card;
 pub mod console;
 pub mod disk;
 pub(crate) mod ring;
+pub mod swap;

@@ -16,7 +16,7 @@
 //! - [`paging`]: demand paging. Faults, blocks to read, eviction, and the kernel's own accesses to a tree
 //! - [`prefetch`]: the pages that clones are expected to access. Uses only `tree`
 //! - [`spaces`]: the address spaces and segments of a cell, and root tables
-//! - [`image`]: a cell's memory as plain data, its export and import
+//! - [`image`]: a cell's memory as plain data: its export and import, and its difference to a base
 //!
 //! # Owners of tables
 //! A table is reached by *links*: entries of other tables, or the handle of a tree. A link with the write bit means that no other
@@ -58,7 +58,7 @@ pub mod tree;
 pub use block::{Block, DiskId};
 pub use frames::{AccountId, Frames, Shortage, Usage};
 pub use image::BadImage;
-pub(crate) use image::{MemoryExport, MemoryImage, PageSource};
+pub(crate) use image::{DifferenceTooLarge, MemoryDifference, MemoryExport, MemoryImage, MemoryRestore, PageSource, RestoreError};
 pub use paging::{Access, BlockRead, BlockRequest, CopyAuthority, CopyError, Fault, MemoryError};
 pub(crate) use prefetch::{PrefetchBatch, PrefetchSet, TrainingTraces};
 pub use prefetch::{StartMode, StartTrace};

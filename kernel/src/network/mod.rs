@@ -243,6 +243,13 @@ impl Networks {
         }
     }
 
+    /// Marks the cell of a port as asleep or awake: group frames are not for sleeping cells.
+    pub(crate) fn set_asleep(&mut self, port: PortId, is_asleep: bool) {
+        if let Some(switch) = self.switches.get_mut(port.network) {
+            switch.set_asleep(port.index, is_asleep);
+        }
+    }
+
     /// A port's counters and the load of its queue.
     pub(crate) fn traffic(&self, port: PortId) -> Traffic {
         self.switches.get(port.network).map(|switch| switch.traffic(port.index)).unwrap_or_default()

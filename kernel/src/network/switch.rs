@@ -2,7 +2,8 @@
 //! A switch: its ports, their owners, and the forwarding of frames.
 //!
 //! The addresses of cells are known; those of hosts behind host ports are learned from the frames that they send. A frame for an
-//! unknown address goes to the host ports, because no cell has it. A group address goes to every port.
+//! unknown address goes to the host ports, because no cell has it. A group address goes to every port whose cell is not asleep. An ARP
+//! request or a neighbour solicitation goes to the cell with the requested address alone, and wakes it up if it is asleep.
 
 use super::address::{Addresses, Mac};
 use super::anti_spoofing::{contains_all_checked, passes_filter};
@@ -33,6 +34,8 @@ struct Port {
     link: LinkState,
     queue: Box<dyn PacketScheduler>,
     traffic: Traffic,
+    /// Its cell is asleep, and gets no group frames.
+    is_asleep: bool,
 }
 
 /// A delayed frame.
@@ -126,7 +129,7 @@ impl Switch {
         let queue = Box::<RoundRobin>::default();
         self.plugged += 1;
         let (serial, traffic) = (self.plugged, Traffic::default());
-        self.ports[index as usize] = Some(Port { owner, serial, addresses: filtered, link, queue, traffic });
+        self.ports[index as usize] = Some(Port { owner, serial, addresses: filtered, link, queue, traffic, is_asleep: false });
         Some((index, addresses))
     }
 
@@ -161,6 +164,12 @@ impl Switch {
             }
         }
         traffic
+    }
+
+    pub(super) fn set_asleep(&mut self, index: u32, is_asleep: bool) {
+        if let Some(port) = self.port(index) {
+            port.is_asleep = is_asleep;
+        }
     }
 
     /// Whether no port and no listener is in use.
@@ -298,7 +307,13 @@ impl Switch {
         // A request for the address of one cell (ARP, neighbour solicitation) disturbs no other cell.
         match known.or_else(|| self.requested_port(frame)) {
             Some(port) => self.deliver(port, sender, frame, woken),
-            None if target.is_group() => (0..self.ports.len() as u32).for_each(|index| self.deliver(index, sender, frame, woken)),
+            None if target.is_group() => {
+                for index in 0..self.ports.len() as u32 {
+                    if self.port(index).is_some_and(|port| !port.is_asleep) {
+                        self.deliver(index, sender, frame, woken);
+                    }
+                }
+            }
             None => (0..self.host_ports.len()).for_each(|at| self.deliver(self.host_ports[at], sender, frame, woken)),
         }
     }

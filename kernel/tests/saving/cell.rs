@@ -2,9 +2,9 @@
 //! A cell with memory of every kind, which freezes. Its clones check that they find all of it, and exit with the number of the
 //! check that failed.
 
-use pando_abi::layout::{LIBOS, SLOT_SIZE, SYSTEM_FREE};
+use pando_abi::layout::{LIBOS, SLOT_SIZE, SYSTEM_FREE, VIRTUAL_REGISTERS};
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::{BlockNumber, Hypercall, MapFlags, Permissions, Registers};
+use pando_abi::{BlockNumber, Event, Hypercall, MapFlags, Permissions, Registers};
 use pando_kernel::{CellConfig, CellId, CellImage, Disk, DiskError, DiskId, End, Kernel};
 use pando_machine::{FRAME_SIZE, PageCount};
 use pando_testing::asm::Register::{Rax, Rbx, Rdi, Rsi};
@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex};
 const NOTES: u64 = SYSTEM_FREE;
 /// Private memory of a space.
 const PRIVATE: u64 = 0x1000_0000;
+/// Memory that a clone maps.
+const NEW: u64 = 0x2000_0000;
 /// Large pages, two of which are written.
 pub const LARGE: u64 = 0x4000_0000;
 /// A large range that is hardly accessed.
@@ -118,13 +120,70 @@ fn find(program: &mut Program, second: u64) {
     program.call(Hypercall::Inspect { space: CURRENT_SPACE, address: VAST + (1 << 38) - (1 << 36) }, 3 | 1 << 4);
 }
 
+/// Changes memory of every kind: what a clone does before it waits.
+fn change(program: &mut Program) {
+    let flags = MapFlags::lazy(Permissions::READ_WRITE);
+    program.write(NOTES + 4096, 21);
+    program.write(PRIVATE + 3 * 4096, 33);
+    program.call(Hypercall::Protect { space: CURRENT_SPACE, address: PRIVATE + 63 * 4096, pages: 1, permissions: 1 }, 0);
+    program.map(NEW, 64, flags);
+    for page in [0, 17, 20, 63] {
+        program.write(NEW + page * 4096, 500 + page as i32);
+    }
+    program.call(Hypercall::Unmap { space: CURRENT_SPACE, address: NEW + 20 * 4096, pages: 2 }, 0);
+    program.write(LARGE + (602 << 12), 602);
+    program.write(VAST + (5 << 35), 336);
+    program.write(VIEW + 6 * 4096, 6);
+    program.call(Hypercall::SpaceClone { space: CURRENT_SPACE }, 1);
+    program.write(PRIVATE + 5 * 4096, 55);
+}
+
+/// Checks the changed memory, and takes back what later checks would stumble over.
+fn find_changed(program: &mut Program) {
+    program.expect(PRIVATE + 5 * 4096, 55);
+    program.call(Hypercall::SpaceSwitch { space: 1 }, 0);
+    program.expect(PRIVATE + 5 * 4096, 0);
+    program.expect(PRIVATE + 3 * 4096, 33);
+    program.expect(NEW + 17 * 4096, 517);
+    program.call(Hypercall::SpaceSwitch { space: 2 }, 0);
+    program.call(Hypercall::SpaceDestroy { space: 1 }, 0);
+    program.expect(NOTES + 4096, 21);
+    program.expect(PRIVATE + 3 * 4096, 33);
+    program.expect(PRIVATE + 63 * 4096, 163);
+    program.call(Hypercall::Inspect { space: CURRENT_SPACE, address: NEW + 21 * 4096 }, 0);
+    for (page, value) in [(0, 500), (17, 517), (18, 0), (63, 563)] {
+        program.expect(NEW + page * 4096, value);
+    }
+    program.expect(LARGE + (602 << 12), 602);
+    program.expect(VAST + (5 << 35), 336);
+    program.expect(VIEW + 6 * 4096, 6);
+    program.write(PRIVATE + 3 * 4096, 0);
+    program.write(NOTES + 4096, 0);
+}
+
 /// A template with memory of every kind, and its disk.
 pub fn template(lab: &mut Lab) -> (CellId, DiskId) {
+    template_with(lab, false)
+}
+
+/// The same; its clones change memory of every kind, and wait for [`Event::Console`] before they check it.
+pub fn template_that_waits(lab: &mut Lab) -> (CellId, DiskId) {
+    template_with(lab, true)
+}
+
+fn template_with(lab: &mut Lab, waits: bool) -> (CellId, DiskId) {
     let mut asm = Asm::new();
     let failed = asm.label();
     let mut program = Program { asm, failed, checks: 0 };
     build(&mut program);
     program.call(Hypercall::Freeze {}, 1);
+    if waits {
+        change(&mut program);
+        // The event of the new generation is pending, too.
+        program.asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0);
+        program.call(Hypercall::Idle { deadline: u64::MAX }, 1 << Event::Console as u64);
+        find_changed(&mut program);
+    }
     find(&mut program, 222);
     program.call(Hypercall::SpaceSwitch { space: 0 }, 0);
     find(&mut program, 102);

@@ -5,4 +5,5 @@ mod cell;
 mod disks;
 mod hostile;
 mod round;
+mod sleeping;
 mod training;

@@ -9,6 +9,7 @@
 //! - [`copy_between`]: copies between two cells
 //! - [`cloning`]: clones of a space, and of all memory
 //! - [`disks`]: attached disks
+//! - [`detaching`]: memory that leaves its cell for a while
 //! - [`taking`]: pages that a parent takes and gives
 //! - [`eviction`]: eviction of blocks from a cell's mappings
 //! - [`starts`]: traces of starts
@@ -17,6 +18,7 @@
 mod access;
 mod cloning;
 mod copy_between;
+mod detaching;
 mod disks;
 mod eviction;
 mod mapping;

@@ -212,6 +212,13 @@ impl SpaceSet {
         self.segments.iter_mut().flatten().map(|segment| &mut segment.tree).chain(private)
     }
 
+    /// All trees, to look at, in the order of [`SpaceSet::trees`].
+    pub(in crate::memory) fn all_trees(&self) -> impl Iterator<Item = &Tree> {
+        let mounts = self.spaces.iter().flatten().flat_map(|space| &space.mounts);
+        let private = mounts.filter_map(|mount| if let MountSource::Private(tree) = &mount.source { Some(tree) } else { None });
+        self.segments.iter().flatten().map(|segment| &segment.tree).chain(private)
+    }
+
     /// The trees of the segments that the running space mounts, with their slots.
     pub(super) fn current_segments(&self) -> impl Iterator<Item = (usize, &Tree)> {
         let mounts = self.spaces.get(self.current.0 as usize).and_then(Option::as_ref).into_iter().flat_map(|space| &space.mounts);

@@ -5,6 +5,7 @@
 //! - [`level`]: the geometry of a tree
 //! - [`handle`]: a tree, its clones and its release
 //! - [`lookup`]: the entry of a page
+//! - [`compare`]: the pages at which two trees differ
 //! - [`takeable`]: pages that a parent may take, and those that it has taken
 //! - [`block_entries`]: tables that map blocks of disks
 //! - [`edit`]: the only place that changes tables
@@ -13,6 +14,7 @@
 
 mod accessed_blocks;
 mod block_entries;
+mod compare;
 mod edit;
 mod entry;
 mod handle;
@@ -21,6 +23,7 @@ mod lookup;
 mod reaper;
 mod takeable;
 
+pub(in crate::memory) use compare::Comparison;
 pub(in crate::memory) use edit::PATH_TABLES;
 pub use entry::{Entry, View};
 pub use handle::Tree;

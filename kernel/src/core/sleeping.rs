@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Falling asleep: the memory of an idle cell leaves for swap space, as the difference to its base.
+//!
+//! The memory is detached from the cell first. So nobody else reads or changes it while it is compared without the lock, and an event
+//! that comes meanwhile has it attached again, with its tables and its root as they were. When the record is in swap space, the memory is
+//! released like that of a cell that ends: frames at once, tables and root by the quarantine (rule 3 of the page-table discipline).
+
+use super::cell_table::LiveCell;
+use super::error::OperatorError;
+use super::sleepers::{Sleep, SleepStage};
+use super::state::State;
+use super::{Kernel, Shared};
+use crate::cell::CellId;
+use crate::cell::run_state::RunState;
+use crate::device::swap::{Swap, SwapSlot, SwapUsage};
+use crate::limits::{RECORD_BYTES, SHORTEST_SLEEP};
+use crate::memory::{DifferenceTooLarge, MemoryDifference};
+use pando_machine::Nanos;
+use std::sync::MutexGuard;
+
+pub use super::sleepers::SleepCounters;
+
+/// The reason for which a cell cannot sleep that differs too much from its base.
+const TOO_LARGE: &str = "it has changed too much memory";
+
+impl Kernel {
+    /// Puts an idle cell to sleep: its memory leaves for swap space, and an event, its alarm or an operation that needs its memory wakes
+    /// it up. Does nothing to a cell that is asleep. Waits until the memory is in swap space, or until an event comes to the cell.
+    ///
+    /// # Errors
+    /// There is no such living cell, its state does not allow it to sleep, or swap space is full or fails: it stays awake.
+    pub fn sleep(&self, id: CellId) -> Result<(), OperatorError> {
+        self.shared.sleep(id)
+    }
+
+    /// The use of swap space; `None`: there is none.
+    #[must_use]
+    pub fn swap_usage(&self) -> Option<SwapUsage> {
+        self.shared.swap.as_ref().map(|swap| swap.usage())
+    }
+
+    /// Numbers of sleeps so far.
+    #[must_use]
+    pub fn sleep_counters(&self) -> SleepCounters {
+        self.shared.lock().sleepers.counters
+    }
+}
+
+impl Shared {
+    /// Puts an idle cell to sleep.
+    ///
+    /// # Errors
+    /// It stays awake, for a reason other than an event.
+    pub(super) fn sleep(&self, id: CellId) -> Result<(), OperatorError> {
+        let slept = self.try_sleep(id);
+        if slept.is_err() {
+            self.lock().sleepers.counters.refused += 1;
+        }
+        slept
+    }
+
+    fn try_sleep(&self, id: CellId) -> Result<(), OperatorError> {
+        let refuse = |reason| OperatorError::CannotSleep { cell: id, reason };
+        let Some(swap) = &self.swap else { return Err(refuse("there is no swap space")) };
+        let Some(mut difference) = self.lock().begin_sleep(id)? else { return Ok(()) };
+        let mut failure = None;
+        loop {
+            let mut state = self.lock();
+            if !state.is_falling_asleep(id) {
+                break;
+            }
+            let Some(piece) = difference.piece(&mut state.frames) else { break };
+            drop(state);
+            if let Err(DifferenceTooLarge) = difference.write(self.machine.arena(), &piece) {
+                failure = Some(refuse(TOO_LARGE));
+                break;
+            }
+        }
+        let slot = match &failure {
+            None if self.lock().is_falling_asleep(id) => match swap.put(difference.record()) {
+                Ok(slot) => Some(slot),
+                Err(error) => {
+                    failure = Some(OperatorError::Swap { cell: id, error });
+                    None
+                }
+            },
+            _ => None,
+        };
+        let mut state = self.lock();
+        let slept = state.end_falling_asleep(id, difference, slot, &**swap);
+        self.notify(&mut state);
+        self.changed.notify_all();
+        match failure {
+            Some(error) => Err(error),
+            None => slept,
+        }
+    }
+
+    /// Takes a step of the work on sleeping cells: one falls asleep or wakes up. `false`: there is nothing to do.
+    pub(super) fn step_sleepers(&self) -> bool {
+        let Some(swap) = &self.swap else { return false };
+        let mut state = self.lock();
+        if let Some(id) = state.sleepers.next_wake() {
+            if let Some(slot) = state.claim(id) {
+                drop(state);
+                self.restore(id, slot, &**swap);
+            }
+            return true;
+        }
+        let now = self.machine.now();
+        if let Some(id) = state.next_sleeper(now) {
+            drop(state);
+            // The cell stays awake, and is tried again after it has run.
+            let _ = self.sleep(id);
+            return true;
+        }
+        false
+    }
+
+    /// Works through the queues of sleeping cells until the kernel stops.
+    pub(super) fn run_sleepers(&self) {
+        loop {
+            if self.step_sleepers() {
+                continue;
+            }
+            let state = self.lock();
+            if state.is_stopping {
+                return;
+            }
+            if state.sleepers.waking() == 0 {
+                let due = state.sleepers.next_due().since(self.machine.now());
+                let longest = state.sleepers.patience.unwrap_or(SHORTEST_SLEEP);
+                let _ = self.sleepers.wait_timeout(state, due.min(longest)).expect("a kernel whose lock was poisoned must not go on");
+            }
+        }
+    }
+
+    /// Does the work on sleeping cells on a vCPU, if no thread does it.
+    pub(super) fn serve_sleepers<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if self.swap.is_some() && !state.sleepers.has_thread {
+            loop {
+                drop(state);
+                let has_worked = self.step_sleepers();
+                state = self.lock();
+                if !has_worked {
+                    break;
+                }
+            }
+        }
+        state
+    }
+}
+
+impl State {
+    /// Queues a cell that has become idle, if cells fall asleep without a request.
+    pub(super) fn note_idle(&mut self, id: CellId, now: Nanos) {
+        let State { cells, sleepers, notifications, .. } = self;
+        let Some(live) = cells.get_mut(id) else { return };
+        live.idleness.since = now;
+        if self.swap.is_none() || !sleepers.is_automatic() || live.idleness.is_queued {
+            return;
+        }
+        live.idleness.is_queued = true;
+        sleepers.queue_idle(id, now + live.idleness.patience(sleepers.patience.unwrap_or_default()));
+        notifications.has_sleeper |= sleepers.is_drowsy;
+    }
+
+    /// The next cell that should fall asleep.
+    fn next_sleeper(&mut self, now: Nanos) -> Option<CellId> {
+        loop {
+            let id = self.sleepers.next_idle(now)?;
+            let State { cells, sleepers, .. } = self;
+            let Some(live) = cells.get_mut(id) else { continue };
+            live.idleness.is_queued = false;
+            let RunState::Idle { until } = live.execution.run_state() else { continue };
+            let due = live.idleness.since + live.idleness.patience(sleepers.patience.unwrap_or_default());
+            if due > now && !sleepers.is_drowsy {
+                live.idleness.is_queued = true;
+                sleepers.queue_idle(id, due);
+            } else if sleepers.is_drowsy || until.since(now) >= SHORTEST_SLEEP {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Detaches the memory of a cell that falls asleep. `None`: it is asleep already.
+    fn begin_sleep(&mut self, id: CellId) -> Result<Option<MemoryDifference>, OperatorError> {
+        let refuse = |reason| OperatorError::CannotSleep { cell: id, reason };
+        let now = self.frames.machine().now();
+        if let Some(outcome) = self.cells.outcome(id) {
+            return Err(OperatorError::Ended { cell: id, end: outcome.end.clone() });
+        }
+        let State { cells, frames, networks, bases, .. } = self;
+        let live = cells.get_mut(id).ok_or(OperatorError::NoSuchCell(id))?;
+        let until = match live.execution.run_state() {
+            RunState::Idle { until } => until,
+            RunState::Asleep { .. } => return Ok(None),
+            _ => return Err(refuse("it does not wait for an event")),
+        };
+        if let Some(reason) = obstacle(live, frames) {
+            return Err(refuse(reason));
+        }
+        if live.card.as_ref().is_some_and(|card| networks.peek(card.port).is_some()) {
+            return Err(refuse("frames wait at its network card"));
+        }
+        live.cell.memory.end_start(frames);
+        live.cell.keep_registers(frames);
+        let used = frames.usage(live.cell.memory.account()).used;
+        live.sleep = Some(Box::new(Sleep { stage: SleepStage::Leaving, is_wake_wanted: false, since: now, used, quota: None }));
+        live.execution.transition(RunState::Asleep { until });
+        if let Some(card) = &live.card {
+            networks.set_asleep(card.port, true);
+        }
+        let memory = live.cell.memory.detach();
+        let base = live.base.and_then(|base| bases.memory(base)).map(|(base, account)| base.clone_set(frames, account));
+        Ok(Some(MemoryDifference::new(memory, base)))
+    }
+
+    /// Whether a cell still falls asleep: it lives, and no event has come.
+    fn is_falling_asleep(&mut self, id: CellId) -> bool {
+        let sleep = self.living(id).and_then(|(live, _)| live.sleep.as_ref());
+        sleep.is_some_and(|sleep| matches!(sleep.stage, SleepStage::Leaving) && !sleep.is_wake_wanted)
+    }
+
+    /// Ends the process of falling asleep: releases the memory if its record is in swap space, or else attaches it again.
+    fn end_falling_asleep(
+        &mut self,
+        id: CellId,
+        difference: MemoryDifference,
+        slot: Option<SwapSlot>,
+        swap: &dyn Swap,
+    ) -> Result<(), OperatorError> {
+        let pages = difference.pages();
+        let is_falling_asleep = self.is_falling_asleep(id);
+        let State { cells, frames, sleepers, .. } = self;
+        let memory = difference.finish(frames);
+        let Some(live) = cells.get_mut(id) else {
+            // It has ended meanwhile.
+            memory.release(frames);
+            slot.into_iter().for_each(|slot| swap.discard(slot));
+            return Ok(());
+        };
+        let fits = live.sleep.as_ref().is_some_and(|sleep| pages <= sleep.used.0);
+        match (slot, &mut live.sleep) {
+            (Some(slot), Some(sleep)) if is_falling_asleep && fits => {
+                sleep.stage = SleepStage::Stored(slot);
+                memory.release(frames);
+                sleepers.counters.sleeps += 1;
+                if !self.keeps_bases
+                    && let Some(base) = live.base
+                {
+                    self.bases.release(base, &mut self.frames);
+                }
+                Ok(())
+            }
+            (slot, _) => {
+                let is_refused = slot.is_some() && !fits;
+                slot.into_iter().for_each(|slot| swap.discard(slot));
+                live.cell.memory.attach_again(memory);
+                sleepers.counters.interrupted += u64::from(!is_falling_asleep);
+                self.end_sleep(id);
+                if is_refused { Err(OperatorError::CannotSleep { cell: id, reason: TOO_LARGE }) } else { Ok(()) }
+            }
+        }
+    }
+}
+
+/// The reason for which an idle cell cannot sleep.
+fn obstacle(live: &mut LiveCell, frames: &crate::memory::Frames) -> Option<&'static str> {
+    let is_unfinished = live.execution.work.is_some() || live.execution.unconfirmed.is_some() || live.donation.is_some();
+    let is_stopping = live.cell.stop_request.wants_freeze() || live.cell.watch.must_halt;
+    if live.parent.is_some() {
+        Some("it is a nested cell: only cells of the operator sleep")
+    } else if live.holdings.children().next().is_some() {
+        Some("it has nested cells")
+    } else if live.ipc.wait.is_some() {
+        Some("it waits at a port")
+    } else if live.cell.memory.is_training() {
+        Some("a template is trained with it")
+    } else if is_unfinished || is_stopping {
+        Some("an operation on it is not finished")
+    } else if live.cell.has_unmasked_events(frames) {
+        Some("an event waits for it")
+    } else if live.has_posted_output(frames) {
+        Some("output of it waits to be read")
+    } else {
+        None
+    }
+}
+
+const _: () = assert!(RECORD_BYTES < u32::MAX as usize, "records of swap space have 32-bit lengths");

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waking up: a sleeping cell gets its memory back, as a clone of its base with the changed lines in pages of its own.
+//!
+//! The new memory has new tables and a new root (rules 2 and 6 of the page-table discipline). The record stays in swap space until the
+//! memory is complete.
+
+use super::error::OperatorError;
+use super::sleepers::SleepStage;
+use super::state::State;
+use super::{Kernel, Shared};
+use crate::cell::CellId;
+use crate::cell::end::End;
+use crate::cell::run_state::RunState;
+use crate::device::swap::{Swap, SwapError, SwapSlot};
+use crate::limits::WAKE_FRAMES;
+use crate::memory::{CopyError, MemoryRestore, RestoreError, Shortage};
+use crate::sched::ReadyReason;
+use pando_abi::watch::HaltReason;
+use pando_machine::PageCount;
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+/// How long a thread that needs memory waits for the end of a running cell before it looks again.
+const VICTIM_WAIT: Duration = Duration::from_millis(1);
+
+impl Kernel {
+    /// Wakes a sleeping cell up, and waits until its memory is back. The cell goes on waiting, unless an event has come for it or its
+    /// time has come. Does nothing to a cell that is awake.
+    ///
+    /// # Errors
+    /// There is no such living cell, or it ended because its memory could not be restored.
+    pub fn wake(&self, id: CellId) -> Result<(), OperatorError> {
+        self.shared.wake(id)
+    }
+}
+
+impl Shared {
+    /// Wakes a sleeping cell up, and waits until its memory is back.
+    ///
+    /// # Errors
+    /// There is no such living cell, or it ended because its memory could not be restored.
+    pub(super) fn wake(&self, id: CellId) -> Result<(), OperatorError> {
+        let mut state = self.lock();
+        loop {
+            if let Some(outcome) = state.cells.outcome(id) {
+                return Err(OperatorError::Ended { cell: id, end: outcome.end.clone() });
+            }
+            let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell(id))?;
+            if !matches!(live.execution.run_state(), RunState::Asleep { .. }) {
+                return Ok(());
+            }
+            match (state.claim(id), &self.swap) {
+                (Some(slot), Some(swap)) => {
+                    drop(state);
+                    self.restore(id, slot, &**swap);
+                    state = self.lock();
+                }
+                // Another thread does it, or puts the cell to sleep.
+                _ => {
+                    if let Some(sleep) = state.living(id).and_then(|(live, _)| live.sleep.as_mut()) {
+                        sleep.is_wake_wanted = true;
+                    }
+                    state = self.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
+                }
+            }
+        }
+    }
+
+    /// Restores the memory of a cell from the record in a slot, which was claimed. If that is not possible, the cell ends.
+    pub(super) fn restore(&self, id: CellId, slot: SwapSlot, swap: &dyn Swap) {
+        let record = swap.read(&slot);
+        let mut state = self.lock();
+        let restored = record.and_then(|record| state.begin_restore(id, record));
+        match restored {
+            Ok(Some(restore)) => state = self.finish_restore(state, id, restore),
+            // It has ended meanwhile.
+            Ok(None) => {}
+            Err(error) => state.lose(id, &error.to_string()),
+        }
+        swap.discard(slot);
+        self.notify(&mut state);
+        self.changed.notify_all();
+    }
+
+    fn finish_restore<'a>(&'a self, mut state: MutexGuard<'a, State>, id: CellId, mut restore: MemoryRestore) -> MutexGuard<'a, State> {
+        let (mut buffer, mut is_flushed) = (Vec::new(), false);
+        loop {
+            let State { cells, frames, bases, .. } = &mut *state;
+            let Some(live) = cells.get_mut(id) else {
+                restore.finish().release(frames);
+                return state;
+            };
+            let base = live.base.and_then(|base| bases.memory(base)).map(|(base, _)| base);
+            let outcome = restore.piece(frames, base);
+            frames.forget_unreadable();
+            let cause = match outcome {
+                Ok(true) => break,
+                Ok(false) => {
+                    drop(state);
+                    state = self.lock();
+                    continue;
+                }
+                Err(RestoreError::Copy(CopyError::Absent(wanted))) => {
+                    state = self.read_blocks(state, wanted, None, &mut buffer);
+                    continue;
+                }
+                Err(RestoreError::Copy(CopyError::Shortage(shortage))) => match self.relieve(state, id, shortage, &mut is_flushed) {
+                    (relieved, true) => {
+                        state = relieved;
+                        continue;
+                    }
+                    (unrelieved, false) => {
+                        state = unrelieved;
+                        shortage.to_string()
+                    }
+                },
+                Err(RestoreError::Copy(error)) => error.to_string(),
+                Err(RestoreError::Record(error)) => error.to_string(),
+            };
+            restore.finish().release(&mut state.frames);
+            state.lose(id, &cause);
+            return state;
+        }
+        state.end_restore(id, restore);
+        state
+    }
+
+    /// Frees memory for a cell that wakes up; if nothing else helps, by the end of the cell that the policy chooses. `false`: nothing
+    /// helps, or that cell is the one that wakes up.
+    fn relieve<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        id: CellId,
+        shortage: Shortage,
+        is_flushed: &mut bool,
+    ) -> (MutexGuard<'a, State>, bool) {
+        if let Some(state) = self.free_memory(state, shortage, is_flushed) {
+            return (state, true);
+        }
+        let mut state = self.lock();
+        let victim = state.victim().filter(|victim| shortage == Shortage::Machine && *victim != id);
+        let Some(victim) = victim else { return (state, false) };
+        state.request_end(victim, End::MachineFull);
+        self.notify(&mut state);
+        *is_flushed = false;
+        let waited = self.changed.wait_timeout(state, VICTIM_WAIT).expect("a kernel whose lock was poisoned must not go on");
+        (waited.0, true)
+    }
+}
+
+impl State {
+    /// Lets a cell wake up soon.
+    pub(super) fn request_wake(&mut self, id: CellId) {
+        let State { cells, sleepers, notifications, .. } = self;
+        if let Some(sleep) = cells.get_mut(id).and_then(|live| live.sleep.as_mut())
+            && !std::mem::replace(&mut sleep.is_wake_wanted, true)
+        {
+            sleepers.queue_wake(id);
+            notifications.has_sleeper = true;
+        }
+    }
+
+    /// Takes the slot of a sleeping cell, whose caller then restores it. `None`: the cell is not in swap space, or another thread restores
+    /// it already.
+    pub(super) fn claim(&mut self, id: CellId) -> Option<SwapSlot> {
+        let (live, _) = self.living(id)?;
+        let sleep = live.sleep.as_mut()?;
+        match std::mem::replace(&mut sleep.stage, SleepStage::Returning) {
+            SleepStage::Stored(slot) => Some(slot),
+            other => {
+                sleep.stage = other;
+                None
+            }
+        }
+    }
+
+    /// Begins to restore the memory of a cell. `None`: the cell has ended.
+    fn begin_restore(&mut self, id: CellId, record: Vec<u8>) -> Result<Option<MemoryRestore>, SwapError> {
+        let Some((live, frames)) = self.living(id) else { return Ok(None) };
+        let account = live.cell.memory.account();
+        let usage = frames.usage(account);
+        // Tables of its old memory may still wait for a flush, and some that it shared become its own.
+        let Some(sleep) = &mut live.sleep else { return Ok(None) };
+        let needed = usage.used.0.saturating_add(sleep.used.0).saturating_add(WAKE_FRAMES);
+        sleep.quota = Some(usage.quota);
+        frames.set_quota(account, PageCount(usage.quota.0.max(needed)));
+        let memory = live.cell.memory.empty_sibling();
+        MemoryRestore::new(memory, frames, record).map(Some).map_err(|_| SwapError::Damaged)
+    }
+
+    /// Gives a cell its restored memory.
+    fn end_restore(&mut self, id: CellId, restore: MemoryRestore) {
+        let patience = self.sleepers.patience.unwrap_or_default();
+        let now = self.frames.machine().now();
+        let Some((live, frames)) = self.living(id) else { return restore.finish().release(&mut self.frames) };
+        live.cell.memory.attach_again(restore.finish());
+        if let Some(sleep) = &live.sleep {
+            if let Some(quota) = sleep.quota {
+                frames.set_quota(live.cell.memory.account(), quota);
+            }
+            live.idleness.note_sleep(now.since(sleep.since), patience);
+        }
+        self.sleepers.counters.wakes += 1;
+        self.end_sleep(id);
+    }
+
+    /// Ends the sleep of a cell that has its memory: it goes on where it waited, or follows requests that came meanwhile.
+    pub(super) fn end_sleep(&mut self, id: CellId) {
+        let now = self.frames.machine().now();
+        let State { cells, frames, networks, .. } = self;
+        let Some(live) = cells.get_mut(id) else { return };
+        let RunState::Asleep { until } = live.execution.run_state() else { return };
+        live.sleep = None;
+        live.cell.asleep = None;
+        live.execution.transition(RunState::Idle { until });
+        live.idleness.since = now;
+        if let Some(card) = &live.card {
+            networks.set_asleep(card.port, false);
+        }
+        if live.cell.stop_request.is_forced_freeze() {
+            self.force_freeze(id);
+        } else if live.cell.watch.must_halt {
+            self.halt(id, HaltReason::Requested);
+        } else if until <= now || live.cell.has_unmasked_events(frames) {
+            self.make_ready(id, ReadyReason::Woken);
+            self.notifications.has_runnable_cell = true;
+        } else if self.sleepers.patience.is_some() {
+            self.note_idle(id, now);
+        }
+    }
+
+    /// Ends a cell whose memory cannot be restored.
+    fn lose(&mut self, id: CellId, cause: &str) {
+        self.sleepers.counters.lost += 1;
+        self.end(id, End::Host(format!("the memory of the sleeping cell could not be restored: {cause}")));
+    }
+}

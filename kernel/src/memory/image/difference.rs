@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of a cell as its difference to a base: what falls asleep.
+//!
+//! The difference names, for each tree, the pages whose mapping or permissions differ, and the lines of 64 bytes that differ in private
+//! pages. The pages are listed in steps under the lock. Their bytes are compared without it: the memory belongs to nobody else meanwhile,
+//! and the base is a clone that never changes.
+
+use super::record::{LINE, RecordWriter, Step, TreeSource};
+use crate::limits::{DIFFERENCE_PIECE, RECORD_BYTES};
+use crate::memory::frames::Frames;
+use crate::memory::spaces::{MountSource, SpaceSet};
+use crate::memory::tree::{Comparison, Entry, Lookup, TREE_PAGES, Tree, View};
+use pando_machine::{Arena, FRAME_SIZE, FrameId};
+use std::collections::HashMap;
+use std::mem;
+use std::ops::Range;
+
+/// Where a tree lies in a set of spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum TreePlace {
+    /// A segment, by index.
+    Segment(usize),
+    /// Private memory: the index of its space, and its slot.
+    Private(usize, usize),
+}
+
+/// A page whose bytes are to be compared.
+#[derive(Clone, Copy, Debug)]
+struct PagePair {
+    page: u64,
+    frame: FrameId,
+    /// The page of the base; `None`: zeros.
+    base: Option<FrameId>,
+}
+
+/// One step's pages, whose bytes are to be compared.
+#[derive(Debug, Default)]
+pub(crate) struct DifferencePiece {
+    pairs: Vec<PagePair>,
+    /// Pages of the registry among them, which are held meanwhile.
+    held: Vec<FrameId>,
+    /// Whether the tree is complete with them.
+    ends_tree: bool,
+}
+
+/// The difference between the memory of a cell and its base, while it is written.
+#[derive(Debug)]
+pub(crate) struct MemoryDifference {
+    memory: SpaceSet,
+    /// A clone of the base. Its trees do not change.
+    base: Option<SpaceSet>,
+    sources: Vec<TreeSource>,
+    /// The tree that is listed, and the next page in it.
+    tree: usize,
+    page: u64,
+    /// The last change of mappings, which later pages may continue.
+    run: Option<Step>,
+    /// The changes of mappings in this tree.
+    changes: RecordWriter,
+    /// The pages of this tree.
+    contents: RecordWriter,
+    /// Pages of the registry that are held.
+    held: Vec<FrameId>,
+    /// Number of private pages that differ.
+    pages: u64,
+    record: RecordWriter,
+}
+
+/// Why no difference is written: it would be too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DifferenceTooLarge;
+
+impl MemoryDifference {
+    /// Begins to write the difference of `memory`, which was detached from its cell, to a clone of its base.
+    pub(crate) fn new(memory: SpaceSet, base: Option<SpaceSet>) -> MemoryDifference {
+        let sources = pair_trees(&memory, base.as_ref());
+        let mut record = RecordWriter::default();
+        write_spaces(&memory, &mut record);
+        MemoryDifference {
+            memory,
+            base,
+            sources,
+            tree: 0,
+            page: 0,
+            run: None,
+            changes: RecordWriter::default(),
+            contents: RecordWriter::default(),
+            held: Vec::new(),
+            pages: 0,
+            record,
+        }
+    }
+
+    /// Lists one step's pages, in one tree. `None`: all are listed.
+    pub(crate) fn piece(&mut self, frames: &mut Frames) -> Option<DifferencePiece> {
+        self.held.drain(..).for_each(|frame| frames.release(frame));
+        let source = *self.sources.get(self.tree)?;
+        let MemoryDifference { memory, base, run, changes, page, .. } = self;
+        let empty = Tree::default();
+        let own = memory.all_trees().nth(self.tree)?;
+        let other = match source {
+            TreeSource::Nothing => None,
+            TreeSource::Base(index) => base.as_ref().and_then(|base| base.all_trees().nth(index as usize)),
+            TreeSource::Own(index) => memory.all_trees().nth(index as usize),
+        };
+        let mut piece = DifferencePiece::default();
+        for _ in 0..DIFFERENCE_PIECE {
+            if *page >= TREE_PAGES {
+                break;
+            }
+            let (comparison, end) = own.compare(frames, other.unwrap_or(&empty), *page);
+            let Comparison::Different { own, base } = comparison else {
+                *page = end;
+                continue;
+            };
+            // Present pages are listed one by one: each has its own bytes.
+            let end = if matches!(own.view, View::Page { .. }) { *page + 1 } else { end.min(TREE_PAGES) };
+            let (change, pair) = list(frames, *page..end, &own, &base, &mut piece.held);
+            if let Some(change) = change {
+                add(run, changes, change);
+            }
+            piece.pairs.extend(pair);
+            *page = end;
+        }
+        if *page >= TREE_PAGES {
+            if let Some(last) = run.take() {
+                changes.step(&last);
+            }
+            piece.ends_tree = true;
+            (self.tree, self.page) = (self.tree + 1, 0);
+        }
+        self.held.clone_from(&piece.held);
+        Some(piece)
+    }
+
+    /// Writes the pages of a step, in the order of the steps: compares their bytes with those of the base.
+    ///
+    /// # Errors
+    /// The difference is too large.
+    pub(crate) fn write(&mut self, arena: &Arena, piece: &DifferencePiece) -> Result<(), DifferenceTooLarge> {
+        for pair in &piece.pairs {
+            self.write_page(arena, pair);
+        }
+        if self.record.bytes.len() + self.changes.bytes.len() + self.contents.bytes.len() > RECORD_BYTES {
+            return Err(DifferenceTooLarge);
+        }
+        if piece.ends_tree {
+            self.record.source(self.sources[self.tree - 1]);
+            let (changes, contents) = (mem::take(&mut self.changes), mem::take(&mut self.contents));
+            self.record.bytes.extend(changes.bytes);
+            self.record.bytes.extend(contents.bytes);
+            self.record.step(&Step::End);
+        }
+        Ok(())
+    }
+
+    fn write_page(&mut self, arena: &Arena, pair: &PagePair) {
+        let (mut own, mut base) = ([0; FRAME_SIZE], [0; FRAME_SIZE]);
+        arena.read(pair.frame, 0, &mut own);
+        if let Some(frame) = pair.base {
+            arena.read(frame, 0, &mut base);
+        }
+        let lines = || own.chunks_exact(LINE).zip(base.chunks_exact(LINE)).enumerate().filter(|(_, (own, base))| own != base);
+        let mask = lines().fold(0, |mask, (line, _)| mask | 1 << line);
+        if mask != 0 {
+            self.pages += 1;
+            self.contents.step(&Step::Page { page: pair.page, mask });
+            lines().for_each(|(_, (own, _))| self.contents.bytes.extend(own));
+        }
+    }
+
+    /// The record, once all pages are written.
+    pub(crate) fn record(&self) -> &[u8] {
+        &self.record.bytes
+    }
+
+    /// Number of private pages that differ from the base: a cell that wakes up makes as many.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Releases the clone of the base, and returns the cell's memory.
+    pub(crate) fn finish(self, frames: &mut Frames) -> SpaceSet {
+        self.held.into_iter().for_each(|frame| frames.release(frame));
+        if let Some(base) = self.base {
+            base.release(frames);
+        }
+        self.memory
+    }
+}
+
+/// The change of mappings that pages need before their bytes are written, and their bytes if they are a present private page.
+fn list(frames: &mut Frames, pages: Range<u64>, own: &Lookup, base: &Lookup, held: &mut Vec<FrameId>) -> (Option<Step>, Option<PagePair>) {
+    let (first, count) = (pages.start, pages.end - pages.start);
+    let replace = |entry: Entry| Some(Step::Replace { first, count, entry: entry.0 });
+    if let Some(block) = Tree::block_of(frames, own) {
+        return (replace(block), None);
+    }
+    let permissions = match own.view {
+        View::Page { permissions, .. } => permissions,
+        View::Lazy { permissions, large } => return (replace(Entry::lazy(permissions, large)), None),
+        View::Taken { number, permissions } => return (replace(Entry::taken(number, permissions)), None),
+        View::Empty | View::Block { .. } | View::Table { .. } => return (replace(Entry::EMPTY), None),
+    };
+    let Some(frame) = own.frame(first) else { return (None, None) };
+    let below = match base.view {
+        View::Page { .. } => base.frame(first),
+        // The block may be given up meanwhile.
+        View::Block { block, .. } => frames.hold_block(block).inspect(|frame| held.push(*frame)),
+        View::Lazy { .. } | View::Empty | View::Taken { .. } | View::Table { .. } => None,
+    };
+    let is_kept = below.is_some() || matches!(base.view, View::Lazy { .. });
+    let change = match is_kept {
+        true if base.permissions() == Some(permissions) => None,
+        true => Some(Step::Protect { first, count, permissions }),
+        false => replace(Entry::lazy(permissions, own.level > 1)),
+    };
+    (change, Some(PagePair { page: first, frame, base: below }))
+}
+
+/// Adds a change of mappings to the last one, if it continues that.
+fn add(run: &mut Option<Step>, changes: &mut RecordWriter, change: Step) {
+    match (run.as_mut(), &change) {
+        (Some(Step::Replace { first, count, entry }), Step::Replace { first: next, count: more, entry: other })
+            if *first + *count == *next && Entry(*entry).offset(*count).0 == *other =>
+        {
+            *count += more;
+        }
+        (Some(Step::Protect { first, count, permissions }), Step::Protect { first: next, count: more, permissions: other })
+            if *first + *count == *next && permissions == other =>
+        {
+            *count += more;
+        }
+        _ => {
+            if let Some(last) = run.replace(change) {
+                changes.step(&last);
+            }
+        }
+    }
+}
+
+/// The places of all trees, in their order.
+fn places(memory: &SpaceSet) -> Vec<TreePlace> {
+    let segments = memory.segments.iter().enumerate().filter(|(_, segment)| segment.is_some());
+    let segments = segments.map(|(index, _)| TreePlace::Segment(index));
+    let mounts = memory.spaces.iter().enumerate().filter_map(|(index, space)| Some((index, space.as_ref()?)));
+    let mounts = mounts.flat_map(|(index, space)| space.mounts.iter().map(move |mount| (index, mount)));
+    let private = mounts.filter(|(_, mount)| matches!(mount.source, MountSource::Private(_)));
+    segments.chain(private.map(|(index, mount)| TreePlace::Private(index, mount.slot))).collect()
+}
+
+/// Chooses the tree that each tree is a difference to. The choice decides about the size only. A space that was cloned differs little
+/// from its original, and a new one from the running space of the base.
+fn pair_trees(memory: &SpaceSet, base: Option<&SpaceSet>) -> Vec<TreeSource> {
+    let index = |places: Vec<TreePlace>| -> HashMap<TreePlace, u64> { places.into_iter().zip(0..).collect() };
+    let own_places = places(memory);
+    let own = index(own_places.clone());
+    let of_base = base.map(|base| index(places(base))).unwrap_or_default();
+    let running = base.map_or(0, |base| base.current().0 as usize);
+    let source = |position: u64, place: &TreePlace| {
+        let TreePlace::Private(space, slot) = *place else { return of_base.get(place).copied().map(TreeSource::Base) };
+        let original = memory.spaces[space].as_ref().and_then(|space| space.cloned_from);
+        let original = original.and_then(|original| own.get(&TreePlace::Private(original.0 as usize, slot)).copied());
+        original
+            .filter(|original| *original < position)
+            .map(TreeSource::Own)
+            .or_else(|| of_base.get(place).or_else(|| of_base.get(&TreePlace::Private(running, slot))).copied().map(TreeSource::Base))
+    };
+    (0..).zip(&own_places).map(|(position, place)| source(position, place).unwrap_or(TreeSource::Nothing)).collect()
+}
+
+/// Writes the spaces and segments without their trees.
+fn write_spaces(memory: &SpaceSet, record: &mut RecordWriter) {
+    record.number(memory.current().0.into());
+    record.number(memory.segments.len() as u64);
+    memory.segments.iter().for_each(|segment| record.number(segment.as_ref().map_or(0, |segment| u64::from(segment.mounts) + 1)));
+    record.number(memory.spaces.len() as u64);
+    for space in &memory.spaces {
+        let Some(space) = space else {
+            record.number(0);
+            continue;
+        };
+        record.number(space.mounts.len() as u64 + 1);
+        for mount in &space.mounts {
+            record.number(mount.slot as u64);
+            record.number(match mount.source {
+                MountSource::Private(_) => 0,
+                MountSource::Segment(index) => u64::from(index.0) + 1,
+            });
+        }
+    }
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of a cell that wakes up: clones of the base's trees, with the changes of a difference written into pages of its own.
+
+use super::record::{BadRecord, LINE, RecordReader, Step, TreeSource};
+use crate::limits::RESTORE_PIECE;
+use crate::memory::frames::{Frames, Shortage};
+use crate::memory::paging::{CopyAuthority, CopyError};
+use crate::memory::spaces::{MountSource, Segment, Space, SpaceSet, can_hold_segment};
+use crate::memory::tree::{Entry, TREE_PAGES, Tree, span};
+use pando_abi::layout::{SLOTS, SYSTEM_SLOT};
+use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
+use pando_abi::{SegmentIndex, SpaceIndex};
+
+/// Why a step of a restore did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RestoreError {
+    /// Not enough memory, or a block of a disk must be read first, or cannot be read.
+    Copy(CopyError),
+    /// The record is damaged.
+    Record(BadRecord),
+}
+
+impl From<CopyError> for RestoreError {
+    fn from(error: CopyError) -> RestoreError {
+        RestoreError::Copy(error)
+    }
+}
+
+impl From<Shortage> for RestoreError {
+    fn from(shortage: Shortage) -> RestoreError {
+        RestoreError::Copy(CopyError::Shortage(shortage))
+    }
+}
+
+impl From<BadRecord> for RestoreError {
+    fn from(error: BadRecord) -> RestoreError {
+        RestoreError::Record(error)
+    }
+}
+
+/// A restore in progress.
+#[derive(Debug)]
+pub(crate) struct MemoryRestore {
+    memory: SpaceSet,
+    record: Vec<u8>,
+    /// Bytes of the record that are done.
+    done: usize,
+    /// The tree that is built, if its source was cloned.
+    tree: Option<usize>,
+    /// Number of complete trees, and of all.
+    complete: usize,
+    trees: usize,
+}
+
+impl MemoryRestore {
+    /// Begins to restore memory from a record, in a set without spaces. Builds its spaces and segments, without content.
+    ///
+    /// # Errors
+    /// The record is damaged; the set is returned.
+    pub(crate) fn new(mut memory: SpaceSet, frames: &mut Frames, record: Vec<u8>) -> Result<MemoryRestore, SpaceSet> {
+        let mut reader = RecordReader::new(&record);
+        if read_spaces(&mut reader, &mut memory, frames).is_err() {
+            return Err(memory);
+        }
+        let done = record.len() - reader.left();
+        let trees = memory.all_trees().count();
+        Ok(MemoryRestore { memory, record, done, tree: None, complete: 0, trees })
+    }
+
+    /// Does some steps. `true`: the memory is complete. `base` is the set of spaces that the difference refers to.
+    ///
+    /// # Errors
+    /// The first step that failed has changed nothing, and can be repeated after its cause is removed.
+    pub(crate) fn piece(&mut self, frames: &mut Frames, mut base: Option<&mut SpaceSet>) -> Result<bool, RestoreError> {
+        for _ in 0..RESTORE_PIECE {
+            if self.complete == self.trees {
+                return if self.done == self.record.len() { Ok(true) } else { Err(BadRecord.into()) };
+            }
+            let mut reader = RecordReader::new(&self.record[self.done..]);
+            match self.tree {
+                None => {
+                    let source = reader.source()?;
+                    let tree = clone_source(frames, &mut self.memory, base.as_deref_mut(), source, self.complete)?;
+                    *self.memory.trees().nth(self.complete).ok_or(BadRecord)? = tree;
+                    self.tree = Some(self.complete);
+                }
+                Some(index) => {
+                    let account = self.memory.account();
+                    let tree = self.memory.trees().nth(index).ok_or(BadRecord)?;
+                    match reader.step(TREE_PAGES)? {
+                        Step::End => (self.tree, self.complete) = (None, self.complete + 1),
+                        Step::Replace { first, count, entry } => {
+                            let entry = Some(Entry(entry)).filter(|entry| !entry.is_present()).ok_or(BadRecord)?;
+                            tree.replace(frames, account, first..first + count, entry)?;
+                        }
+                        Step::Protect { first, count, permissions } => {
+                            let mut page = first;
+                            while page < first + count {
+                                let end = ((page / span(2) + 1) * span(2)).min(first + count);
+                                tree.protect(frames, account, page..end, permissions)?;
+                                page = end;
+                            }
+                        }
+                        Step::Page { page, mask } => {
+                            let bytes = reader.take(mask.count_ones() as usize * LINE)?;
+                            write_lines(frames, account, tree, (page, mask), bytes)?;
+                        }
+                    }
+                }
+            }
+            self.done = self.record.len() - reader.left();
+        }
+        Ok(false)
+    }
+
+    /// The memory, complete or not.
+    pub(crate) fn finish(self) -> SpaceSet {
+        self.memory
+    }
+}
+
+/// The tree that a tree is a difference to, as a clone.
+fn clone_source(
+    frames: &mut Frames,
+    memory: &mut SpaceSet,
+    base: Option<&mut SpaceSet>,
+    source: TreeSource,
+    complete: usize,
+) -> Result<Tree, BadRecord> {
+    let original = match source {
+        TreeSource::Nothing => return Ok(Tree::default()),
+        TreeSource::Base(index) => base.ok_or(BadRecord)?.trees().nth(index as usize),
+        TreeSource::Own(index) => memory.trees().take(complete).nth(index as usize),
+    };
+    Ok(original.ok_or(BadRecord)?.clone_tree(frames))
+}
+
+/// Overwrites lines of a page.
+fn write_lines(
+    frames: &mut Frames,
+    account: crate::memory::AccountId,
+    tree: &mut Tree,
+    (page, mask): (u64, u64),
+    bytes: &[u8],
+) -> Result<(), CopyError> {
+    let frame = tree.writable_frame(frames, account, page, CopyAuthority::Operator)?;
+    let lines = (0..u64::BITS as usize).filter(|line| mask >> line & 1 != 0);
+    for (line, bytes) in lines.zip(bytes.chunks_exact(LINE)) {
+        frames.arena().write(frame, line * LINE, bytes);
+    }
+    Ok(())
+}
+
+/// Builds the spaces and segments that a record describes.
+fn read_spaces(record: &mut RecordReader<'_>, memory: &mut SpaceSet, frames: &mut Frames) -> Result<(), BadRecord> {
+    let bounded = |number: u64, most: u32| if number <= most.into() { Ok(number) } else { Err(BadRecord) };
+    let current = bounded(record.number()?, MAX_SPACES)?;
+    let mut segments = Vec::new();
+    for _ in 0..bounded(record.number()?, MAX_SEGMENTS)? {
+        let mounts = bounded(record.number()?, MAX_MOUNTS + 1)?;
+        segments.push((mounts > 0).then(|| Segment { mounts: mounts as u32 - 1, ..Segment::default() }));
+    }
+    let mut spaces = Vec::new();
+    for _ in 0..bounded(record.number()?, MAX_SPACES)? {
+        let mounts = bounded(record.number()?, MAX_MOUNTS + 1)?;
+        let mut space = Space::default();
+        for _ in 1..mounts {
+            let (slot, source) = (record.number()? as usize, record.number()?);
+            let is_system = slot == SYSTEM_SLOT;
+            let segment = source.checked_sub(1);
+            let is_sound = match segment {
+                None => slot < SLOTS && !is_system,
+                Some(index) => segments.get(index as usize).is_some_and(Option::is_some) && (is_system || can_hold_segment(slot)),
+            };
+            if !is_sound || space.at(slot).is_some() {
+                return Err(BadRecord);
+            }
+            let source =
+                segment.map_or_else(|| MountSource::Private(Tree::default()), |index| MountSource::Segment(SegmentIndex(index as u32)));
+            space.mount(frames, slot, source);
+        }
+        spaces.push((mounts > 0).then_some(space));
+    }
+    if !spaces.get(current as usize).is_some_and(Option::is_some) {
+        return Err(BadRecord);
+    }
+    (memory.segments, memory.spaces, memory.current) = (segments, spaces, SpaceIndex(current as u32));
+    Ok(())
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory that leaves its cell for a while: the memory of a cell that falls asleep, is asleep, or wakes up.
+//!
+//! The cell keeps an empty set with its account and its disks. It must not run: it has no running space.
+
+use super::set::SpaceSet;
+use crate::memory::prefetch::{CopyClusters, PrefetchState};
+use std::mem;
+
+impl SpaceSet {
+    /// A set of the same account and disks without any space. Mapped memory in it is added by a restore.
+    #[must_use]
+    pub(crate) fn empty_sibling(&self) -> SpaceSet {
+        SpaceSet {
+            account: self.account,
+            spaces: Vec::new(),
+            segments: Vec::new(),
+            disks: self.disks.clone(),
+            current: self.current,
+            trace: None,
+            start: None,
+            is_starting: false,
+            traces: Default::default(),
+            prefetch: PrefetchState::default(),
+            clusters: CopyClusters::default(),
+            is_taken_from: self.is_taken_from,
+        }
+    }
+
+    /// Takes all memory out. The records of its starts and of its clones stay.
+    #[must_use]
+    pub(crate) fn detach(&mut self) -> SpaceSet {
+        let mut memory = self.empty_sibling();
+        mem::swap(self, &mut memory);
+        (self.start, self.traces) = (memory.start.take(), mem::take(&mut memory.traces));
+        memory
+    }
+
+    /// Puts memory back that was taken out, or that was built instead of it.
+    pub(crate) fn attach_again(&mut self, mut memory: SpaceSet) {
+        (memory.start, memory.traces) = (self.start.take(), mem::take(&mut self.traces));
+        *self = memory;
+    }
+
+    /// Whether accesses are recorded for a template.
+    #[must_use]
+    pub(crate) fn is_training(&self) -> bool {
+        self.trace.is_some()
+    }
+}
