@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates in files, for other processes and later use.
+//! Templates in files, for other processes and later use; and [swap space](swap) for sleeping cells.
 //!
 //! [`save`] writes the kernel's export of a template into one file, atomically. [`TemplateFile::open`] reads the description
 //! of the template and none of its pages. [`TemplateFile::load`] imports it into a kernel; its pages are read on first
@@ -12,6 +12,7 @@ mod error;
 mod features;
 pub mod format;
 mod pages;
+pub mod swap;
 mod template_file;
 mod writer;
 
