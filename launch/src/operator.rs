@@ -6,7 +6,7 @@ use crate::{LaunchError, Root};
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
 use pando_abi::{DescendantRecord, Event};
-use pando_kernel::{CellId, ConsolePort, End, Kernel, Outcome, Share, Weight};
+use pando_kernel::{CellId, ConsolePort, End, Kernel, Outcome, RunState, Share, Weight};
 use pando_machine::PageCount;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub struct CellUse {
     pub memory: PageCount,
     /// CPU time.
     pub cpu: Duration,
+    /// Whether the cell is asleep: its memory is in swap space.
+    pub is_asleep: bool,
 }
 
 /// The right of a cell to cells of its own.
@@ -48,7 +50,7 @@ impl From<DescendantRecord> for Descendant {
         Descendant {
             depth: record.depth,
             state: record.state,
-            usage: CellUse { memory: PageCount(record.pages), cpu: Duration::from_nanos(record.cpu) },
+            usage: CellUse { memory: PageCount(record.pages), cpu: Duration::from_nanos(record.cpu), is_asleep: false },
             name: String::from_utf8_lossy(record.name()).into_owned(),
         }
     }
@@ -257,8 +259,8 @@ impl Operator for Kernel {
     }
 
     fn usage(&self, cell: CellId) -> Option<CellUse> {
-        let (_, counters, usage) = self.inspect(cell).ok()?;
-        Some(CellUse { memory: usage.used, cpu: counters.cpu })
+        let (state, counters, usage) = self.inspect(cell).ok()?;
+        Some(CellUse { memory: usage.used, cpu: counters.cpu, is_asleep: matches!(state, RunState::Asleep { .. }) })
     }
 
     fn descendants(&self, cell: CellId) -> Vec<Descendant> {

@@ -7,11 +7,12 @@ use crate::root::RootGuard;
 use crate::starts::ProgramStart;
 use crate::timings::Timings;
 use pando_confine::{ConfineError, Needs, Paths};
-use pando_kernel::{Config, Kernel, StartMode};
+use pando_kernel::{Config, Kernel, StartMode, Swap};
 use pando_launch::{LaunchError, Root, Template, Volume, VolumeDisks};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, running_requests};
 use pando_machine::{HostError, PageCount};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Memory besides the cells and the cached file blocks: the machine's own, the libOS's template, tables.
 const SLACK: PageCount = PageCount(1 << 14);
@@ -28,6 +29,15 @@ pub enum MachineError {
     /// The libOS does not boot.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+}
+
+/// How the cells of a kernel sleep.
+#[derive(Clone, Default)]
+pub struct SleepConfig {
+    /// Where the memory of sleeping cells goes; `None`: they do not sleep.
+    pub swap: Option<Arc<dyn Swap>>,
+    /// How long a cell idles before it falls asleep; `None`: it does so on request only.
+    pub patience: Option<Duration>,
 }
 
 /// The number of vCPUs of a machine for many cells: one for each CPU that this process may use.
@@ -48,11 +58,24 @@ pub fn start(
     visible: &Paths,
     timings: &mut Timings,
 ) -> Result<Kernel, MachineError> {
+    start_with(memory, vcpus, Config { reclaims_idle_memory, ..Config::default() }, visible, timings)
+}
+
+/// Starts a kernel as [`start`] does, for many cells that sleep.
+///
+/// # Errors
+/// The host has no KVM, or refuses to confine the process.
+pub fn start_for_sleepers(memory: PageCount, sleep: SleepConfig, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
+    let SleepConfig { swap, patience } = sleep;
+    start_with(memory, vcpus_for_many_cells(), Config { swap, patience, ..Config::default() }, visible, timings)
+}
+
+fn start_with(memory: PageCount, vcpus: usize, config: Config, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
     // The host provides memory when it is first touched; blocks that no cell maps are evicted first.
     let registry = PageCount(host::memory().0 / 4);
     let arena = memory + registry + SLACK;
     Descriptors::divide();
-    if reclaims_idle_memory {
+    if config.reclaims_idle_memory {
         pando_launch::open_libos();
     }
     let machine = Kvm::new(KvmConfig { arena, vcpus, omit: Omit::NOTHING })?;
@@ -60,7 +83,7 @@ pub fn start(
     pando_confine::drop_privileges(visible)?;
     pando_confine::limit_paths(visible)?;
     timings.end("machine");
-    let kernel = Kernel::new(machine, Config { registry, reclaims_idle_memory, ..Config::default() });
+    let kernel = Kernel::new(machine, Config { registry, ..config });
     kernel.start_vcpus()?;
     Ok(kernel)
 }

@@ -239,6 +239,19 @@ pub struct Outcome {
     pub exits: u64,
 }
 
+/// The state of a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CellState {
+    /// It runs, or waits.
+    #[default]
+    Running,
+    /// It waits, and its memory is in swap space.
+    Asleep,
+    /// It has ended.
+    Ended,
+}
+
 /// A cell.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Cell {
@@ -265,6 +278,9 @@ pub struct Cell {
     /// When it was started, as RFC 3339 writes it, in UTC.
     #[schema(value_type = String, format = DateTime)]
     pub started: Timestamp,
+    /// Its state.
+    #[serde(default)]
+    pub state: CellState,
     /// Current size of its private memory in bytes.
     pub memory_bytes: u64,
     /// CPU time so far, in seconds.

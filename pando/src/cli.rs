@@ -3,7 +3,7 @@
 
 use crate::arguments::Run;
 use crate::bench::Bench;
-use crate::client::{Exec, Kill, Logs};
+use crate::client::{Exec, Kill, Logs, Sleepers};
 use crate::clone::Clone;
 use crate::completion;
 use crate::debug::Debug;
@@ -69,6 +69,10 @@ pub(crate) enum Command {
     Logs(Logs),
     /// Terminate cells of `pando serve`
     Kill(Kill),
+    /// Put waiting cells of `pando serve` to sleep: their memory is compressed, and leaves for --swap
+    Sleep(Sleepers),
+    /// Wake sleeping cells of `pando serve` up
+    Wake(Sleepers),
     /// Print the state of `pando serve`, or what one of its cells used
     Stats {
         /// The cell's number or name, as in `pando ps`

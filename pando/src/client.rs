@@ -7,6 +7,6 @@ mod detached;
 mod exec;
 
 pub(crate) use attach::{attach, detach};
-pub(crate) use cells::{Kill, Listing, Logs, freeze, kill, logs, ps, stats};
+pub(crate) use cells::{Kill, Listing, Logs, Sleepers, freeze, kill, logs, ps, sleep, stats, wake};
 pub(crate) use detached::{new_cell, run};
 pub(crate) use exec::{Exec, exec};

@@ -65,6 +65,8 @@ pub fn main() -> ExitCode {
         cli::Command::Logs(options) => client::logs(&options),
         cli::Command::Exec(options) => client::exec(&options),
         cli::Command::Kill(options) => client::kill(&options),
+        cli::Command::Sleep(options) => client::sleep(&options),
+        cli::Command::Wake(options) => client::wake(&options),
         cli::Command::Stats { cell, json } => client::stats(cell.as_deref(), json),
         cli::Command::Serve(options) => service::serve(&options),
         cli::Command::Pull(options) => pull::pull(&options),

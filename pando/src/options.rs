@@ -11,6 +11,7 @@ use pando_manager::view::{User, UserName, VolumeName, VolumeSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 /// Parses `HOST:CELL[:MODE]` or `NAME:CELL[:MODE]`. As with docker, a path that could be a name begins with `./`. `PATH` alone, made
 /// absolute, is shown under its own name, and changes of it are lost with the cell.
@@ -126,6 +127,23 @@ pub(crate) fn memory(text: &str) -> Result<Size, String> {
 
 /// The smallest share of a core with which a program makes progress.
 const LEAST_SHARE: f64 = 0.001;
+
+/// Parses a directory and the size of its swap file.
+pub(crate) fn swap(text: OsString) -> Result<(PathBuf, Size), String> {
+    let words = || "give a directory and a size, such as /var/tmp:10G".to_owned();
+    let text = text.into_string().map_err(|_| words())?;
+    let (directory, size) = text.rsplit_once(':').filter(|(directory, _)| !directory.is_empty()).ok_or_else(words)?;
+    let size: Size = size.parse()?;
+    let directory = host::absolute(directory.as_ref()).map_err(|error| host::plain(&error))?;
+    Ok((directory, size))
+}
+
+/// Parses a time: a number with a unit.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let words = || "give a time with its unit, such as 30s or 5m".to_owned();
+    let time: jiff::SignedDuration = text.parse().map_err(|_| words())?;
+    Duration::try_from(time).ok().filter(|time| !time.is_zero()).ok_or_else(words)
+}
 
 /// Parses a share of a core.
 pub(crate) fn share(text: &str) -> Result<Share, String> {

@@ -214,7 +214,7 @@ pub enum OperatorError {
         blocks: u64,
     },
     /// The cell cannot sleep.
-    #[error("cannot put cell {cell} to sleep: {reason}; it stays awake")]
+    #[error("cannot put cell {cell} to sleep: {reason}")]
     CannotSleep {
         /// The cell.
         cell: CellId,
@@ -222,7 +222,7 @@ pub enum OperatorError {
         reason: &'static str,
     },
     /// Swap space does not take the memory of a cell.
-    #[error("cannot put cell {cell} to sleep: {error}; it stays awake")]
+    #[error("cannot put cell {cell} to sleep: {error}")]
     Swap {
         /// The cell.
         cell: CellId,

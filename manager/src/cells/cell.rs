@@ -108,6 +108,11 @@ impl ManagedCell {
         self.id
     }
 
+    /// The identifier by which the kernel knows it.
+    pub(super) fn kernel_id(&self) -> CellId {
+        self.cell
+    }
+
     /// Its name.
     pub fn name(&self) -> String {
         name(&self.spec, self.id)
@@ -534,10 +539,11 @@ impl ManagedCell {
     /// Its state.
     pub fn summary(&self) -> CellSummary {
         let outcome = self.lock().outcome.clone();
-        let (memory, cpu) = match self.operator.usage(self.cell) {
-            Some(CellUse { memory, cpu }) => (memory, cpu),
-            None => (PageCount(0), outcome.as_ref().map_or(Duration::ZERO, |outcome| outcome.cpu)),
-        };
+        let CellUse { memory, cpu, is_asleep } = self.operator.usage(self.cell).unwrap_or_else(|| CellUse {
+            memory: PageCount(0),
+            cpu: outcome.as_ref().map_or(Duration::ZERO, |outcome| outcome.cpu),
+            is_asleep: false,
+        });
         CellSummary {
             id: self.id,
             name: self.name(),
@@ -550,6 +556,7 @@ impl ManagedCell {
             started: self.started,
             memory,
             cpu,
+            is_asleep,
             restarts: self.spec.restarts,
             outcome,
             descendants: Vec::new(),

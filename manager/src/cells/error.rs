@@ -8,6 +8,7 @@ use pando_kernel::OperatorError;
 use pando_launch::LaunchError;
 use pando_machine::PageCount;
 use std::io;
+use std::path::PathBuf;
 
 /// Why the manager refuses a request.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +71,22 @@ pub enum ManagerError {
         cell: u64,
         /// The time limit.
         seconds: u64,
+    },
+    /// The cell cannot sleep.
+    #[error("cannot put cell {cell} to sleep: {reason}")]
+    CannotSleep {
+        /// The cell.
+        cell: u64,
+        /// The reason.
+        reason: String,
+    },
+    /// A swap file cannot be created.
+    #[error("cannot create a swap file in {}: {error}", .directory.display())]
+    Swap {
+        /// The directory.
+        directory: PathBuf,
+        /// The host's error.
+        error: io::Error,
     },
     /// A template cannot be used.
     #[error(transparent)]

@@ -27,7 +27,7 @@ mod tasks;
 
 use crate::descriptors::Descriptors;
 use crate::environment::HostEnvironment;
-use crate::machine;
+use crate::machine::{self, SleepConfig};
 use crate::template::{PROGRAMS, TemplateName, TemplateRef, TemplateSpec, TemplateStore, create_private_directory};
 use crate::time_limits::TimeLimits;
 use crate::timings::Timings;
@@ -39,14 +39,17 @@ use names::NameReservation;
 use networks::CellNetworks;
 use origin::CellOrigin;
 use pando_confine::Paths;
+use pando_kernel::{Kernel, OperatorError};
 use pando_launch::{NestedCells, Operator};
 use pando_machine::{CellsDevice, PageCount};
+use pando_store::swap::{SwapSpace, create_swap_file};
 use pool::TemplatePool;
 use provider::TemplateProvider;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use tasks::{blocking, lock};
 use tempfile::NamedTempFile;
 
@@ -61,6 +64,8 @@ pub use spec::{
     CellOutcome, CellSignal, CellSource, CellSummary, EndReason, ManagedCellSpec, ManagerSummary, OutputPiece, ProgramConfiguration,
 };
 
+/// Swap space in memory is the memory of all cells divided by this.
+const SWAP_PART: u64 = 8;
 /// Ended cells that are kept.
 const ENDED_KEPT: usize = 1024;
 
@@ -79,12 +84,41 @@ pub struct ManagerConfig {
     pub writable: Vec<PathBuf>,
     /// The division of the process's descriptors.
     pub descriptors: Descriptors,
+    /// How cells sleep.
+    pub swap: SwapConfig,
+}
+
+/// How the cells of a manager sleep.
+#[derive(Clone, Debug, Default)]
+pub struct SwapConfig {
+    /// Directories for swap files, each with the size of its file in bytes. None: sleeping cells stay in memory, compressed.
+    pub directories: Vec<(PathBuf, u64)>,
+    /// How long a cell idles before it falls asleep; `None`: it does so on request only.
+    pub patience: Option<Duration>,
+}
+
+impl SwapConfig {
+    /// Opens the swap space. In memory it may take an eighth of that of the cells.
+    fn open(self, memory: PageCount) -> Result<SleepConfig, ManagerError> {
+        let create = |(directory, size): (PathBuf, u64)| match create_swap_file(&directory) {
+            Ok(file) => Ok((file, size)),
+            Err(error) => Err(ManagerError::Swap { directory, error }),
+        };
+        let swap = if self.directories.is_empty() {
+            SwapSpace::in_memory(memory.bytes() / SWAP_PART)
+        } else {
+            SwapSpace::in_files(self.directories.into_iter().map(create).collect::<Result<_, _>>()?)
+        };
+        Ok(SleepConfig { swap: Some(Arc::new(swap)), patience: self.patience })
+    }
 }
 
 /// A kernel with its templates and cells. Lock order: first `starting`, then one of `cells`, a cell's jobs and the networks' names; then a
 /// cell's state or the kernel's locks. The pool's locks are taken while no other is held.
 pub struct Manager {
     operator: Arc<dyn Operator>,
+    /// The kernel of this process; `None`: the manager runs in a cell.
+    kernel: Option<Arc<Kernel>>,
     pool: Arc<TemplatePool>,
     environment: HostEnvironment,
     store: TemplateStore,
@@ -109,19 +143,20 @@ impl Manager {
     /// # Errors
     /// There is no KVM, or the host refuses threads.
     pub fn start(config: ManagerConfig, gateways: PreparedGateways) -> Result<Manager, ManagerError> {
-        let ManagerConfig { environment, store, memory, shown, writable, descriptors } = config;
+        let ManagerConfig { environment, store, memory, shown, writable, descriptors, swap } = config;
         let mut visible = visible(&shown, &environment, &store);
         visible.change.push(store.directory().into());
         visible.change.extend(writable);
         let mut timings = Timings::start();
-        let kernel = Arc::new(machine::start(memory, machine::vcpus_for_many_cells(), false, &visible, &mut timings)?);
+        let kernel = Arc::new(machine::start_for_sleepers(memory, swap.open(memory)?, &visible, &mut timings)?);
         let libos = machine::libos(&kernel, &mut timings)?;
         let operator: Arc<dyn Operator> = kernel.clone();
         let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(ManagerError::Thread)?;
         let networks = CellNetworks::new(Arc::clone(&kernel), gateways.threads(&environment.reporter)?);
         let shared = (environment.clone(), store.clone());
-        let provider = FileTemplates::new(kernel, libos, time_limits.clone(), shared, descriptors.templates);
-        Ok(Manager::new(operator, Box::new(provider), Some(networks), (environment, store), (memory, time_limits)))
+        let provider = FileTemplates::new(Arc::clone(&kernel), libos, time_limits.clone(), shared, descriptors.templates);
+        let manager = Manager::new(operator, Box::new(provider), Some(networks), (environment, store), (memory, time_limits));
+        Ok(Manager { kernel: Some(kernel), ..manager })
     }
 
     /// Starts all threads of a manager that runs in a cell.
@@ -146,6 +181,7 @@ impl Manager {
         Manager {
             free_at_start: operator.available(),
             operator,
+            kernel: None,
             pool: Arc::new(TemplatePool::new(provider, environment.reporter.clone())),
             environment,
             store,
@@ -328,6 +364,28 @@ impl Manager {
             Ok(manager.store.adopt(file, &name, replaces, &manager.environment.reporter)?)
         })
         .await
+    }
+
+    /// Puts a cell to sleep that waits; does nothing to one that sleeps. May block.
+    ///
+    /// # Errors
+    /// It has ended, does not wait, or cannot sleep.
+    pub fn sleep(&self, cell: &ManagedCell) -> Result<(), ManagerError> {
+        let kernel = self.kernel.as_ref().ok_or(ManagerError::NotInside("sleep"))?;
+        kernel.sleep(cell.kernel_id()).map_err(|error| match error {
+            OperatorError::CannotSleep { reason, .. } => ManagerError::CannotSleep { cell: cell.id(), reason: reason.into() },
+            OperatorError::Swap { error, .. } => ManagerError::CannotSleep { cell: cell.id(), reason: error.to_string() },
+            _ => ManagerError::CannotSleep { cell: cell.id(), reason: "it has ended".into() },
+        })
+    }
+
+    /// Wakes a cell up; does nothing to one that is awake. May block.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn wake(&self, cell: &ManagedCell) -> Result<(), ManagerError> {
+        let kernel = self.kernel.as_ref().ok_or(ManagerError::NotInside("wake"))?;
+        kernel.wake(cell.kernel_id()).map_err(|_| ManagerError::Ended { cell: cell.id(), action: "wake" })
     }
 
     /// Creates a template from a cell, and terminates the cell.

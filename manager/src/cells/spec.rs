@@ -132,6 +132,8 @@ pub struct CellSummary {
     pub memory: PageCount,
     /// CPU time so far.
     pub cpu: Duration,
+    /// Whether it is asleep: its memory is in swap space.
+    pub is_asleep: bool,
     /// How often it has been started again under its name.
     pub restarts: u32,
     /// How it ended; `None` while it runs.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The manager's plain values as types of the protocol.
 
-use super::{DescendantState, Reason};
+use super::{CellState, DescendantState, Reason};
 use crate::api;
 use jiff::Timestamp;
 use pando_abi::holding::ChildState;
@@ -61,6 +61,7 @@ impl From<CellSummary> for api::Cell {
             started,
             memory,
             cpu,
+            is_asleep,
             restarts,
             outcome,
             descendants,
@@ -81,6 +82,11 @@ impl From<CellSummary> for api::Cell {
             ports: forwards.into_iter().map(Into::into).collect(),
             // A clock of the host that is far from the present is no reason to fail.
             started: Timestamp::try_from(started).unwrap_or_default(),
+            state: match &outcome {
+                Some(_) => CellState::Ended,
+                None if is_asleep => CellState::Asleep,
+                None => CellState::Running,
+            },
             memory_bytes: memory.bytes(),
             cpu_seconds: cpu.as_secs_f64(),
             restarts,

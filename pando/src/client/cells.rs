@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando ps`, `logs`, `kill`, `stats`: the cells of `pando serve`.
 
-use crate::api::{self, DescendantState, Signal, Source};
+use crate::api::{self, CellState, DescendantState, Signal, Source};
 use crate::completion;
 use crate::connection::{Client, list, wait_for};
 use crate::diagnostics;
@@ -46,6 +46,14 @@ pub(crate) struct Kill {
     #[arg(long)]
     rm: bool,
 
+    /// The cells' numbers or names, as in `pando ps`
+    #[arg(value_name = "CELL", value_parser = crate::options::cell, required = true, add = ArgValueCandidates::new(completion::cells))]
+    cells: Vec<String>,
+}
+
+/// Options of `pando sleep` and `pando wake`.
+#[derive(Debug, Args)]
+pub(crate) struct Sleepers {
     /// The cells' numbers or names, as in `pando ps`
     #[arg(value_name = "CELL", value_parser = crate::options::cell, required = true, add = ArgValueCandidates::new(completion::cells))]
     cells: Vec<String>,
@@ -133,6 +141,7 @@ impl Row {
             age: age(cell.started).to_string(),
             state: match (&cell.outcome, cell.restarts) {
                 (Some(outcome), _) => escaped(&outcome.message),
+                (None, _) if cell.state == CellState::Asleep => "asleep".into(),
                 (None, 0) => "running".into(),
                 (None, restarts) => format!("running (restart {restarts})"),
             },
@@ -191,6 +200,33 @@ pub(crate) fn kill(options: &Kill) -> Result<u8, Failure> {
             if options.rm {
                 client.ask::<()>(Method::DELETE, &format!("/v1/cells/{cell}"), &()).await?;
             }
+        }
+        Ok(0)
+    })
+}
+
+/// Puts cells to sleep.
+///
+/// # Errors
+/// There is no such cell, one does not wait or cannot sleep, or no server runs.
+pub(crate) fn sleep(options: &Sleepers) -> Result<u8, Failure> {
+    ask_each(&options.cells, "sleep")
+}
+
+/// Wakes cells up.
+///
+/// # Errors
+/// There is no such cell, one has ended, or no server runs.
+pub(crate) fn wake(options: &Sleepers) -> Result<u8, Failure> {
+    ask_each(&options.cells, "wake")
+}
+
+/// Makes a request without a body for each cell.
+fn ask_each(cells: &[String], action: &str) -> Result<u8, Failure> {
+    let client = Client::need()?;
+    wait_for(async {
+        for cell in cells {
+            client.ask::<()>(Method::POST, &format!("/v1/cells/{cell}/{action}"), &()).await?;
         }
         Ok(0)
     })

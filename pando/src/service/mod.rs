@@ -21,7 +21,7 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use pando_confine::Needs;
 use pando_machine::{CellsDevice, PageCount};
-use pando_manager::cells::{Manager, ManagerConfig, PreparedGateways};
+use pando_manager::cells::{Manager, ManagerConfig, PreparedGateways, SwapConfig};
 use pando_manager::descriptors::Descriptors;
 use pando_manager::template::{TemplateStore, create_private_directory};
 use pando_manager::{host, machine};
@@ -61,6 +61,15 @@ pub(crate) struct Serve {
     /// process makes no connections
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(..=1024))]
     gateways: u16,
+
+    /// Keep the memory of sleeping cells in an unlinked file of SIZE in this directory (repeatable) [default: compressed in memory, up to
+    /// an eighth of --memory]
+    #[arg(long, value_name = "DIR:SIZE", value_parser = OsStringValueParser::new().try_map(crate::options::swap))]
+    swap: Vec<(PathBuf, Size)>,
+
+    /// Put a cell to sleep when it has waited for this long and will wait for more than 2 s: 30s, 5m [default: only `pando sleep` does]
+    #[arg(long, value_name = "TIME", value_parser = crate::options::time)]
+    sleep_after: Option<Duration>,
 }
 
 /// Serves until a signal stops it.
@@ -95,6 +104,10 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         shown: options.show.clone(),
         writable: socket.own_directory.iter().cloned().collect(),
         descriptors,
+        swap: SwapConfig {
+            directories: options.swap.iter().map(|(directory, size)| (directory.clone(), size.pages().bytes())).collect(),
+            patience: options.sleep_after,
+        },
     };
     let manager = Manager::start(config, gateways)?;
     let needs = Needs { writing_back: true, serving: true, receiving: options.gateways > 0, ..Needs::default() };
@@ -103,7 +116,12 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
 
 /// Serves in a cell, which confines the process already.
 fn serve_inside(options: &Serve, device: CellsDevice) -> Result<u8, Failure> {
-    let refused = [(!options.show.is_empty(), "--show"), (options.gateways > 0, "--gateways")];
+    let refused = [
+        (!options.show.is_empty(), "--show"),
+        (options.gateways > 0, "--gateways"),
+        (!options.swap.is_empty(), "--swap"),
+        (options.sleep_after.is_some(), "--sleep-after"),
+    ];
     if let Some((_, option)) = refused.into_iter().find(|(is_given, _)| *is_given) {
         return Err(Failure::NotInside(option));
     }
@@ -115,7 +133,8 @@ fn serve_inside(options: &Serve, device: CellsDevice) -> Result<u8, Failure> {
     let inherited = if options.socket.is_none() { socket::inherited()? } else { None };
     let socket = ServiceSocket::open(options, inherited)?;
     let memory = options.memory.map_or_else(host::memory, Size::pages);
-    let config = ManagerConfig { environment, store, memory, shown: Vec::new(), writable: Vec::new(), descriptors };
+    let config =
+        ManagerConfig { environment, store, memory, shown: Vec::new(), writable: Vec::new(), descriptors, swap: SwapConfig::default() };
     answer(Manager::start_nested(device, config)?, socket, descriptors.connections, None)
 }
 

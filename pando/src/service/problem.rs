@@ -142,15 +142,18 @@ impl From<ManagerError> for Problem {
             ManagerError::NoSuchCell(_) => (StatusCode::NOT_FOUND, "no-such-cell"),
             ManagerError::NoSuchProgram { .. } => (StatusCode::NOT_FOUND, "no-such-job"),
             ManagerError::NameInUse { .. } => (StatusCode::CONFLICT, "name-in-use"),
-            ManagerError::Ended { .. } | ManagerError::NotFrozen { .. } | ManagerError::NotIdle { .. } => {
-                (StatusCode::CONFLICT, "wrong-state")
-            }
+            ManagerError::Ended { .. }
+            | ManagerError::NotFrozen { .. }
+            | ManagerError::NotIdle { .. }
+            | ManagerError::CannotSleep { .. } => (StatusCode::CONFLICT, "wrong-state"),
             ManagerError::Template(error) | ManagerError::Creation { error, .. } => of_template(error),
             ManagerError::Launch(error) | ManagerError::Network(NetworkError::Launch(error)) => of_launch(error),
             ManagerError::Network(NetworkError::NotListening(_)) => (StatusCode::CONFLICT, "port-unavailable"),
-            ManagerError::Network(_) | ManagerError::Machine(_) | ManagerError::Thread(_) | ManagerError::Internal(_) => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "server")
-            }
+            ManagerError::Network(_)
+            | ManagerError::Machine(_)
+            | ManagerError::Swap { .. }
+            | ManagerError::Thread(_)
+            | ManagerError::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
         };
         let hint = match &error {
             ManagerError::Template(error) | ManagerError::Creation { error, .. } => hint(error),

@@ -53,6 +53,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
         .routes(routes!(cell, remove_cell))
         .routes(routes!(wait))
         .routes(routes!(kill))
+        .routes(routes!(sleep))
+        .routes(routes!(wake))
         .routes(routes!(set_timeout))
         .routes(routes!(job_input))
         .routes(routes!(kill_job))
@@ -269,6 +271,25 @@ async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query
     if query.signal == api::Signal::KILL {
         cell.ended().await;
     }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Puts a cell to sleep that waits: its memory leaves for swap space.
+///
+/// A frame for it, input, its timer or a request wakes it up, and it goes on where it waited. Its connections, timers and files stay. A cell
+/// with nested cells, or with output that was not read, does not sleep.
+#[utoipa::path(post, path = "/v1/cells/{cell}/sleep", params(("cell" = String, Path, description = "The cell's number or name.")), responses((status = 204), (status = "4XX", body = api::Problem)))]
+async fn sleep(State(manager): State<Arc<Manager>>, Path(id): Path<String>) -> RouteResult<StatusCode> {
+    let cell = manager.find(&id)?;
+    blocking(move || Ok(manager.sleep(&cell)?)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Wakes a cell up, and answers once its memory is back.
+#[utoipa::path(post, path = "/v1/cells/{cell}/wake", params(("cell" = String, Path, description = "The cell's number or name.")), responses((status = 204), (status = "4XX", body = api::Problem)))]
+async fn wake(State(manager): State<Arc<Manager>>, Path(id): Path<String>) -> RouteResult<StatusCode> {
+    let cell = manager.find(&id)?;
+    blocking(move || Ok(manager.wake(&cell)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

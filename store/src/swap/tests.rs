@@ -72,7 +72,9 @@ fn a_failed_write_leaves_the_room_free() {
     let full = File::options().read(true).write(true).open("/dev/full").expect("Linux has it");
     let swap = SwapSpace::in_files(vec![(full, 1 << 20)]);
     for _ in 0..100 {
-        assert!(matches!(swap.put(&record(1, 100_000)), Err(SwapError::Host(words)) if words.starts_with("the swap file cannot be written")));
+        assert!(
+            matches!(swap.put(&record(1, 100_000)), Err(SwapError::Host(words)) if words.starts_with("the swap file cannot be written"))
+        );
     }
     assert_eq!((swap.usage().used, swap.usage().records), (0, 0));
 }

@@ -9,4 +9,5 @@ mod nested_cells;
 mod pool;
 mod python_client;
 mod serve;
+mod sleep;
 mod socket_activation;
