@@ -28,7 +28,7 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// What others read in the virtual registers of a sleeping cell.
+/// The parts of a sleeping cell's virtual registers that others read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptRegisters {
     control: Control,
@@ -149,7 +149,7 @@ impl Cell {
         self.set_word(frames, offset::STEAL, u64::from_le_bytes(bytes).wrapping_add(time.as_nanos() as u64))
     }
 
-    /// Keeps what others read in the page of a cell that falls asleep.
+    /// Keeps the parts of the page that others read, for a cell that falls asleep.
     pub(crate) fn keep_registers(&mut self, frames: &Frames) {
         let (control, report) = (self.control(frames), self.report(frames));
         self.asleep = Some(Box::new(KeptRegisters { control, report }));

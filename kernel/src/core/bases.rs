@@ -4,10 +4,6 @@
 //! A base is a clone of the memory of the cell that was cloned, so that later changes of that cell do not change it. All clones of a cell
 //! share one base, also after the cell has ended. It takes no frames of its own, except for tables that an eviction of blocks copies.
 
-use super::cell_table::LiveCell;
-use super::state::State;
-use crate::cell::CellId;
-use crate::cell::run_state::RunState;
 use crate::memory::{AccountId, ClockHand, Frames, SpaceSet};
 use pando_machine::PageCount;
 
@@ -82,33 +78,5 @@ impl Bases {
     /// Number of slots.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
-    }
-}
-
-impl State {
-    /// Refers a new clone to its base: the memory of its source, or if the source is in the middle of something, the base of that.
-    pub(super) fn set_base(&mut self, source: CellId, clone: CellId) {
-        if self.swap.is_none() {
-            return;
-        }
-        let State { cells, frames, bases, .. } = self;
-        let Some(LiveCell { cell, execution, base, own_base, .. }) = cells.get_mut(source) else { return };
-        let id = match execution.run_state() {
-            RunState::Frozen | RunState::New => Some(*own_base.get_or_insert_with(|| bases.add(&mut cell.memory, frames))),
-            _ => *base,
-        };
-        if let Some(id) = id
-            && let Some(live) = cells.get_mut(clone)
-        {
-            bases.hold(id);
-            live.base = Some(id);
-        }
-    }
-
-    /// Releases the base for clones of a cell whose memory changes from now on.
-    pub(super) fn forget_own_base(&mut self, id: CellId) {
-        if let Some(base) = self.cells.get_mut(id).and_then(|live| live.own_base.take()) {
-            self.bases.release(base, &mut self.frames);
-        }
     }
 }

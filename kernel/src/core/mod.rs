@@ -10,6 +10,7 @@
 //! Each vCPU has a [`Worker`]. A turn does due housekeeping, then loads the scheduler's next cell, and runs it and handles its
 //! exits until it leaves the vCPU. Handlers return the next step and never switch cells themselves.
 
+mod base_users;
 mod bases;
 mod cell_table;
 mod descendants;

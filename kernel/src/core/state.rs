@@ -438,8 +438,8 @@ impl State {
         self.use_of(id).saturating_sub(of_children)
     }
 
-    /// Evicts some blocks from the mappings of cells and of their bases, so that the registry can give them up. Skips cells that run on other vCPUs.
-    /// `true`: a retry may succeed.
+    /// Evicts some blocks from the mappings of cells and of their bases, so that the registry can give them up. Skips cells that run on
+    /// other vCPUs. `true`: a retry may succeed.
     pub(super) fn evict(&mut self, own: Option<CellId>) -> bool {
         let mut budget = EVICTION_PIECE;
         // One round, and once more the cell where it began.

@@ -5,7 +5,7 @@
 //! pages. The pages are listed in steps under the lock. Their bytes are compared without it: the memory belongs to nobody else meanwhile,
 //! and the base is a clone that never changes.
 
-use super::record::{LINE, RecordWriter, Step, TreeSource};
+use super::record::{DifferenceStep, LINE, RecordWriter, TreeSource};
 use crate::limits::{DIFFERENCE_PIECE, RECORD_BYTES};
 use crate::memory::frames::Frames;
 use crate::memory::spaces::{MountSource, SpaceSet};
@@ -54,7 +54,7 @@ pub(crate) struct MemoryDifference {
     tree: usize,
     page: u64,
     /// The last change of mappings, which later pages may continue.
-    run: Option<Step>,
+    run: Option<DifferenceStep>,
     /// The changes of mappings in this tree.
     changes: RecordWriter,
     /// The pages of this tree.
@@ -149,7 +149,7 @@ impl MemoryDifference {
             let (changes, contents) = (mem::take(&mut self.changes), mem::take(&mut self.contents));
             self.record.bytes.extend(changes.bytes);
             self.record.bytes.extend(contents.bytes);
-            self.record.step(&Step::End);
+            self.record.step(&DifferenceStep::End);
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl MemoryDifference {
         let mask = lines().fold(0, |mask, (line, _)| mask | 1 << line);
         if mask != 0 {
             self.pages += 1;
-            self.contents.step(&Step::Page { page: pair.page, mask });
+            self.contents.step(&DifferenceStep::Page { page: pair.page, mask });
             lines().for_each(|(_, (own, _))| self.contents.bytes.extend(own));
         }
     }
@@ -190,9 +190,15 @@ impl MemoryDifference {
 }
 
 /// The change of mappings that pages need before their bytes are written, and their bytes if they are a present private page.
-fn list(frames: &mut Frames, pages: Range<u64>, own: &Lookup, base: &Lookup, held: &mut Vec<FrameId>) -> (Option<Step>, Option<PagePair>) {
+fn list(
+    frames: &mut Frames,
+    pages: Range<u64>,
+    own: &Lookup,
+    base: &Lookup,
+    held: &mut Vec<FrameId>,
+) -> (Option<DifferenceStep>, Option<PagePair>) {
     let (first, count) = (pages.start, pages.end - pages.start);
-    let replace = |entry: Entry| Some(Step::Replace { first, count, entry: entry.0 });
+    let replace = |entry: Entry| Some(DifferenceStep::Replace { first, count, entry: entry.0 });
     if let Some(block) = Tree::block_of(frames, own) {
         return (replace(block), None);
     }
@@ -212,23 +218,24 @@ fn list(frames: &mut Frames, pages: Range<u64>, own: &Lookup, base: &Lookup, hel
     let is_kept = below.is_some() || matches!(base.view, View::Lazy { .. });
     let change = match is_kept {
         true if base.permissions() == Some(permissions) => None,
-        true => Some(Step::Protect { first, count, permissions }),
+        true => Some(DifferenceStep::Protect { first, count, permissions }),
         false => replace(Entry::lazy(permissions, own.level > 1)),
     };
     (change, Some(PagePair { page: first, frame, base: below }))
 }
 
 /// Adds a change of mappings to the last one, if it continues that.
-fn add(run: &mut Option<Step>, changes: &mut RecordWriter, change: Step) {
+fn add(run: &mut Option<DifferenceStep>, changes: &mut RecordWriter, change: DifferenceStep) {
     match (run.as_mut(), &change) {
-        (Some(Step::Replace { first, count, entry }), Step::Replace { first: next, count: more, entry: other })
+        (Some(DifferenceStep::Replace { first, count, entry }), DifferenceStep::Replace { first: next, count: more, entry: other })
             if *first + *count == *next && Entry(*entry).offset(*count).0 == *other =>
         {
             *count += more;
         }
-        (Some(Step::Protect { first, count, permissions }), Step::Protect { first: next, count: more, permissions: other })
-            if *first + *count == *next && permissions == other =>
-        {
+        (
+            Some(DifferenceStep::Protect { first, count, permissions }),
+            DifferenceStep::Protect { first: next, count: more, permissions: other },
+        ) if *first + *count == *next && permissions == other => {
             *count += more;
         }
         _ => {

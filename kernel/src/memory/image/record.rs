@@ -26,7 +26,7 @@ pub(super) enum TreeSource {
 
 /// A step from a base tree to a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum DifferenceStep {
     /// The tree is complete.
     End,
     /// Replace pages by a non-present entry, given as it is stored.
@@ -69,22 +69,22 @@ impl RecordWriter {
     }
 
     /// Appends a step.
-    pub(super) fn step(&mut self, step: &Step) {
+    pub(super) fn step(&mut self, step: &DifferenceStep) {
         match *step {
-            Step::End => self.bytes.push(END),
-            Step::Replace { first, count, entry } => {
+            DifferenceStep::End => self.bytes.push(END),
+            DifferenceStep::Replace { first, count, entry } => {
                 self.bytes.push(REPLACE);
                 self.number(first);
                 self.number(count);
                 self.bytes.extend(entry.to_le_bytes());
             }
-            Step::Protect { first, count, permissions } => {
+            DifferenceStep::Protect { first, count, permissions } => {
                 self.bytes.push(PROTECT);
                 self.number(first);
                 self.number(count);
                 self.number(permissions.bits());
             }
-            Step::Page { page, mask } => {
+            DifferenceStep::Page { page, mask } => {
                 self.bytes.push(PAGE);
                 self.number(page);
                 self.bytes.extend(mask.to_le_bytes());
@@ -149,27 +149,27 @@ impl<'a> RecordReader<'a> {
     }
 
     /// A step. The pages that it names are within a tree of `pages` pages.
-    pub(super) fn step(&mut self, pages: u64) -> Result<Step, BadRecord> {
+    pub(super) fn step(&mut self, pages: u64) -> Result<DifferenceStep, BadRecord> {
         let check = |first: u64, count: u64| {
             let is_within = count > 0 && first.checked_add(count).is_some_and(|end| end <= pages);
             if is_within { Ok(()) } else { Err(BadRecord) }
         };
         match self.take(1)?[0] {
-            END => Ok(Step::End),
+            END => Ok(DifferenceStep::End),
             REPLACE => {
                 let (first, count, entry) = (self.number()?, self.number()?, self.word()?);
                 check(first, count)?;
-                Ok(Step::Replace { first, count, entry })
+                Ok(DifferenceStep::Replace { first, count, entry })
             }
             PROTECT => {
                 let (first, count, bits) = (self.number()?, self.number()?, self.number()?);
                 check(first, count)?;
-                Ok(Step::Protect { first, count, permissions: Permissions::from_bits(bits).ok_or(BadRecord)? })
+                Ok(DifferenceStep::Protect { first, count, permissions: Permissions::from_bits(bits).ok_or(BadRecord)? })
             }
             PAGE => {
                 let (page, mask) = (self.number()?, self.word()?);
                 check(page, 1)?;
-                Ok(Step::Page { page, mask })
+                Ok(DifferenceStep::Page { page, mask })
             }
             _ => Err(BadRecord),
         }
@@ -178,7 +178,7 @@ impl<'a> RecordReader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BadRecord, RecordReader, RecordWriter, Step, TreeSource};
+    use super::{BadRecord, DifferenceStep, RecordReader, RecordWriter, TreeSource};
     use pando_abi::Permissions;
 
     const PAGES: u64 = 1 << 27;
@@ -186,10 +186,10 @@ mod tests {
     #[test]
     fn a_record_reads_as_it_was_written() {
         let steps = [
-            Step::Replace { first: 0, count: PAGES, entry: u64::MAX },
-            Step::Protect { first: 5, count: 7, permissions: Permissions::READ },
-            Step::Page { page: PAGES - 1, mask: 1 << 63 },
-            Step::End,
+            DifferenceStep::Replace { first: 0, count: PAGES, entry: u64::MAX },
+            DifferenceStep::Protect { first: 5, count: 7, permissions: Permissions::READ },
+            DifferenceStep::Page { page: PAGES - 1, mask: 1 << 63 },
+            DifferenceStep::End,
         ];
         let numbers = [0, 1, 127, 128, 1 << 40, u64::MAX];
         let sources = [TreeSource::Nothing, TreeSource::Base(3), TreeSource::Own(1 << 20)];
@@ -207,10 +207,10 @@ mod tests {
     #[test]
     fn a_step_beyond_its_tree_is_refused() {
         for step in [
-            Step::Replace { first: PAGES, count: 1, entry: 0 },
-            Step::Replace { first: 1, count: u64::MAX, entry: 0 },
-            Step::Replace { first: 1, count: 0, entry: 0 },
-            Step::Page { page: PAGES, mask: 0 },
+            DifferenceStep::Replace { first: PAGES, count: 1, entry: 0 },
+            DifferenceStep::Replace { first: 1, count: u64::MAX, entry: 0 },
+            DifferenceStep::Replace { first: 1, count: 0, entry: 0 },
+            DifferenceStep::Page { page: PAGES, mask: 0 },
         ] {
             let mut writer = RecordWriter::default();
             writer.step(&step);

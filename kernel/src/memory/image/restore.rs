@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of a cell that wakes up: clones of the base's trees, with the changes of a difference written into pages of its own.
 
-use super::record::{BadRecord, LINE, RecordReader, Step, TreeSource};
+use super::record::{BadRecord, DifferenceStep, LINE, RecordReader, TreeSource};
 use crate::limits::RESTORE_PIECE;
 use crate::memory::frames::{Frames, Shortage};
 use crate::memory::paging::{CopyAuthority, CopyError};
@@ -56,12 +56,10 @@ impl MemoryRestore {
     /// Begins to restore memory from a record, in a set without spaces. Builds its spaces and segments, without content.
     ///
     /// # Errors
-    /// The record is damaged; the set is returned.
-    pub(crate) fn new(mut memory: SpaceSet, frames: &mut Frames, record: Vec<u8>) -> Result<MemoryRestore, SpaceSet> {
+    /// The record is damaged; no frame was taken.
+    pub(crate) fn new(mut memory: SpaceSet, frames: &mut Frames, record: Vec<u8>) -> Result<MemoryRestore, BadRecord> {
         let mut reader = RecordReader::new(&record);
-        if read_spaces(&mut reader, &mut memory, frames).is_err() {
-            return Err(memory);
-        }
+        read_spaces(&mut reader, &mut memory, frames)?;
         let done = record.len() - reader.left();
         let trees = memory.all_trees().count();
         Ok(MemoryRestore { memory, record, done, tree: None, complete: 0, trees })
@@ -88,12 +86,12 @@ impl MemoryRestore {
                     let account = self.memory.account();
                     let tree = self.memory.trees().nth(index).ok_or(BadRecord)?;
                     match reader.step(TREE_PAGES)? {
-                        Step::End => (self.tree, self.complete) = (None, self.complete + 1),
-                        Step::Replace { first, count, entry } => {
+                        DifferenceStep::End => (self.tree, self.complete) = (None, self.complete + 1),
+                        DifferenceStep::Replace { first, count, entry } => {
                             let entry = Some(Entry(entry)).filter(|entry| !entry.is_present()).ok_or(BadRecord)?;
                             tree.replace(frames, account, first..first + count, entry)?;
                         }
-                        Step::Protect { first, count, permissions } => {
+                        DifferenceStep::Protect { first, count, permissions } => {
                             let mut page = first;
                             while page < first + count {
                                 let end = ((page / span(2) + 1) * span(2)).min(first + count);
@@ -101,7 +99,7 @@ impl MemoryRestore {
                                 page = end;
                             }
                         }
-                        Step::Page { page, mask } => {
+                        DifferenceStep::Page { page, mask } => {
                             let bytes = reader.take(mask.count_ones() as usize * LINE)?;
                             write_lines(frames, account, tree, (page, mask), bytes)?;
                         }
