@@ -244,7 +244,12 @@ mod tests {
         assert_eq!(volume("/a:/b:snapshot"), Ok(("/a".into(), "/b".into(), false, true)));
         let here = std::env::current_dir().expect("the test stands somewhere").display().to_string();
         assert_eq!(volume("./a"), Ok((format!("{here}/a"), format!("{here}/a"), false, true)));
-        assert_eq!(volume("a:/b"), Ok((format!("{here}/a"), "/b".into(), true, true)));
+        assert_eq!(volume("./a:/b"), Ok((format!("{here}/a"), "/b".into(), true, true)));
+        let name =
+            |text: &str| super::volume(text.into()).map(|volume| (volume.name.map(|name| name.to_string()), volume.live, volume.read_only));
+        assert_eq!(name("a:/b"), Ok((Some("a".into()), true, false)));
+        assert_eq!(name("a:/b:ro"), Ok((Some("a".into()), true, true)));
+        assert!(name("a:/b:copy").is_err());
         for text in ["", ":", "/a:", ":/b", "/a:b", "/a:ro", "/a:/b:rw", "/a:/b:ro:x", "/a:/", "/a:/b/.."] {
             assert!(volume(text).is_err(), "{text}");
         }
