@@ -44,7 +44,7 @@ refusals! {
     Busy = 6,
     /// The slot of the address space already holds something else.
     SlotTaken = 7,
-    /// The cell has as many spaces, segments or mounts as a cell may have.
+    /// The cell has as many spaces, segments, mounts or holdings as a cell may have.
     TooMany = 8,
     /// The cell's memory quota does not cover it.
     Quota = 9,

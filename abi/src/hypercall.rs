@@ -322,7 +322,7 @@ hypercalls! {
     /// the call is posted: the caller goes on, and gets the result later, in the record, with event `Port`. The record and its memory must
     /// stay until then. Returns the posted call's name, and `drop` withdraws it. Vector registers do not survive a call that waits.
     44 Call call(reference, message, deadline);
-    /// Takes the call that waits longest at a port, or waits for one until `deadline`; with 0 it does not wait. The message, its label, and
+    /// Takes the call that is next at a port, or waits for one until `deadline`; with 0 it does not wait. The message, its label, and
     /// the name of the right to reply go where the record at `message` says. If `reply` is not 0, the message is sent as by `reply` first,
     /// and the register of `reply` becomes 0. Returns the number of bytes. Vector registers do not survive a call that waits.
     45 Receive receive(port, message, deadline, reply);

@@ -19,6 +19,8 @@ pub const MAX_SWAP_PAGES: u64 = 128;
 pub const MAX_BATCH_CALLS: u64 = 64;
 /// Holdings of a cell: children, templates that it may clone, ports, references, posted calls, and rights to reply.
 pub const MAX_HOLDINGS: usize = 4096;
+/// Ports and posted calls of a cell together: each takes some hundred bytes of the kernel, besides its holding.
+pub const MAX_PORTS_AND_CALLS: usize = 512;
 /// The largest CPU weight, as of Linux's control groups.
 pub const MAX_CPU_WEIGHT: u64 = 10_000;
 /// The CPU weight of a new cell, as of Linux's control groups.

@@ -168,14 +168,14 @@ pub const MAX_NEIGHBOUR_OPTIONS: usize = 8;
 /// Cells in one kernel: the range of an index in a cell's name; memory is exhausted first.
 pub const MAX_CELLS: usize = 1 << 20;
 
-/// Holdings that a listing of a cell's descendants visits under the lock: some 100 µs.
+/// Children that a listing of a cell's descendants visits under the lock, ended ones included: some 100 µs.
 pub const DESCENDANTS_LISTED: usize = 4096;
 
 /// Calls that one step of a `receive` passes over because their callers have made mistakes.
 pub const RECEIVE_TRIES: usize = 16;
 
 /// Calls of ports, given up or never to be answered, of which one piece of housekeeping tells the callers: some 10 µs under the lock.
-pub const RIGHTS_PIECE: usize = 64;
+pub const IPC_RELEASE_PIECE: usize = 64;
 
 /// Number of alarms below which stale ones are not removed.
 pub const FEW_ALARMS: usize = 64;

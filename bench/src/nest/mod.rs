@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep, and the memory of a cell
-//! that may have nested cells.
+//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep, the memory of a cell that
+//! may have nested cells, and the cost of messages between cells.
 //!
 //! The paper on recursive virtual machines (Ford et al., 1996) measures the same for its nested virtual machines. The programs measure the
 //! time themselves, so that the cells around only wait.
 
 mod idle;
+mod rpc;
 
 use crate::bare::Bare;
 use crate::linux::PARTS;
@@ -19,7 +20,9 @@ use std::process::{Command, Stdio};
 const DEPTH: u32 = 16;
 /// Descendants of the outermost cell.
 const CELLS: u32 = 100;
-/// The reference of all rows.
+/// The reference of rows about messages.
+const REFERENCE_EXIT: &str = "the machine's bare exit";
+/// The reference of rows about depth.
 const REFERENCE: &str = "the same one deep";
 /// The factor by which a brief run does less.
 const BRIEF: u32 = 20;
@@ -52,6 +55,7 @@ pub(crate) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
+    rpc::run(options, &mut bare, report)?;
     let program = Compiled::new(PARTS)?;
     for DepthBenchmark { name, part, count, rounds, note } in BENCHMARKS {
         let count = if options.brief { count.div_ceil(BRIEF) } else { *count };

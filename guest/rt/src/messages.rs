@@ -84,10 +84,10 @@ pub fn reply(reply: u64, memory: &mut MessageMemory) -> Result<u64, Refusal> {
     unsafe { perform(Hypercall::Reply { reply, message }) }
 }
 
-/// A call that was posted. Dropping it withdraws it.
+/// A call that was posted. Dropping it withdraws it, or drops the holdings of an answer that was not taken.
 #[derive(Debug)]
 pub struct PostedCall {
-    /// Its name. `None`: it is that of the cell that this one was cloned from.
+    /// Its name. `None`: it is over, or is that of the cell that this one was cloned from.
     name: Option<HoldingName>,
     memory: MessageMemory,
 }
@@ -121,6 +121,11 @@ impl PostedCall {
         self.memory.received(count)
     }
 
+    /// Records that the answer was taken, with its holdings.
+    pub fn note_taken(&mut self) {
+        self.name = None;
+    }
+
     /// Records that this cell is a clone now: the call is its source's.
     pub fn note_clone(&mut self) {
         self.name = None;
@@ -129,15 +134,18 @@ impl PostedCall {
 
 impl Drop for PostedCall {
     fn drop(&mut self) {
-        if let Some(name) = self.name.take()
-            && self.memory.answer().is_none()
-        {
-            // SAFETY: 1: afterwards the kernel writes no more, which is all it changes. 2: vector registers survive it.
-            let withdrawn = unsafe { perform(Hypercall::Drop { holding: name.bits() }) };
-            if withdrawn.is_err() && self.memory.answer().is_none() {
-                // The kernel still may write: the memory is not free.
-                mem::forget(mem::replace(&mut self.memory, MessageMemory { record: Vec::new(), sent: Vec::new(), buffer: Vec::new() }));
-            }
+        let Some(name) = self.name.take() else { return };
+        let is_withdrawn = self.memory.answer().is_none() && drop_holding(name).is_ok();
+        match self.memory.answer() {
+            Some(answer) => answer.holdings.into_iter().flatten().for_each(|name| _ = drop_holding(name)),
+            None if is_withdrawn => {}
+            // The kernel still may write: the memory is not free.
+            None => mem::forget(mem::replace(&mut self.memory, MessageMemory { record: Vec::new(), sent: Vec::new(), buffer: Vec::new() })),
         }
     }
+}
+
+fn drop_holding(name: HoldingName) -> Result<u64, Refusal> {
+    // SAFETY: 1: it changes no memory, but that a posted call may be over afterwards, whose memory is live. 2: vector registers survive it.
+    unsafe { perform(Hypercall::Drop { holding: name.bits() }) }
 }

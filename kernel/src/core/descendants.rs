@@ -25,7 +25,7 @@ impl Kernel {
 
 impl State {
     /// The first `most` of the living descendants of a cell, parents before their children. Visits no more than [`DESCENDANTS_LISTED`]
-    /// holdings.
+    /// children, ended ones included.
     pub(super) fn descendants(&mut self, id: CellId, most: usize) -> Vec<DescendantRecord> {
         let mut visits_left = DESCENDANTS_LISTED;
         let mut listed = Vec::new();
@@ -42,11 +42,11 @@ impl State {
         listed
     }
 
-    /// The children of a cell with their depth, the first one last. Visits no more holdings than are left.
+    /// The children of a cell with their depth, the first one last. Visits no more than are left.
     fn children_of(&mut self, id: CellId, depth: u32, visits_left: &mut usize) -> Vec<(CellId, u32)> {
         let Some((live, _)) = self.living(id) else { return Vec::new() };
-        let (children, visited) = live.holdings.first_children(*visits_left);
-        *visits_left -= visited;
+        let children: Vec<CellId> = live.holdings.children().take(*visits_left).map(|(_, child)| child).collect();
+        *visits_left -= children.len();
         children.into_iter().rev().map(|child| (child, depth)).collect()
     }
 }

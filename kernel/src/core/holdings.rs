@@ -5,8 +5,9 @@ use super::ipc::{Call, CallTicket, MessagePort, Reference};
 use crate::cell::CellId;
 use crate::device::console::ConsolePort;
 use crate::memory::AccountId;
-use pando_abi::limits::MAX_HOLDINGS;
+use pando_abi::limits::{MAX_HOLDINGS, MAX_PORTS_AND_CALLS};
 use pando_abi::{HoldingName, Refusal};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The parent of a nested cell.
@@ -52,6 +53,10 @@ impl Holding {
         }
     }
 
+    fn is_port_or_call(&self) -> bool {
+        matches!(self, Holding::Port(_) | Holding::Call(_))
+    }
+
     /// A copy for another cell. `None`: only one cell may hold this.
     pub(super) fn copy(&self) -> Option<Holding> {
         match self {
@@ -74,9 +79,18 @@ pub(super) struct Holdings {
     slots: Vec<Slot>,
     /// Indices of empty slots.
     free: Vec<u32>,
+    /// Indices of the slots of children: a cell that once held many takes no longer to list.
+    children: BTreeSet<u32>,
+    /// Number of ports and posted calls.
+    ports_and_calls: usize,
 }
 
 impl Holdings {
+    /// Whether there are ports or posted calls.
+    pub(super) fn has_ports_or_calls(&self) -> bool {
+        self.ports_and_calls > 0
+    }
+
     /// Whether another holding can be added.
     pub(super) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.slots.len() < MAX_HOLDINGS
@@ -84,13 +98,17 @@ impl Holdings {
 
     /// Adds a holding, and returns its name. `None`: there are too many.
     pub(super) fn insert(&mut self, holding: Holding) -> Option<HoldingName> {
-        if !self.has_room() {
+        if !self.has_room() || (holding.is_port_or_call() && self.ports_and_calls >= MAX_PORTS_AND_CALLS) {
             return None;
         }
+        self.ports_and_calls += usize::from(holding.is_port_or_call());
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 1, holding: None });
             self.slots.len() as u32 - 1
         });
+        if matches!(holding, Holding::Child { .. }) {
+            self.children.insert(index);
+        }
         let slot = &mut self.slots[index as usize];
         slot.holding = Some(holding);
         Some(HoldingName::new(index, slot.generation))
@@ -119,24 +137,18 @@ impl Holdings {
         let slot = &mut self.slots[name.index()];
         slot.generation = HoldingName::next_generation(slot.generation);
         self.free.push(name.index() as u32);
-        slot.holding.take().ok_or(Refusal::NoSuchHolding)
-    }
-
-    /// The children in the first `most` slots, and the number of these slots.
-    pub(super) fn first_children(&self, most: usize) -> (Vec<CellId>, usize) {
-        let visited = self.slots.len().min(most);
-        let child = |slot: &Slot| match &slot.holding {
-            Some(Holding::Child { cell, .. }) => Some(*cell),
-            _ => None,
-        };
-        (self.slots[..visited].iter().filter_map(child).collect(), visited)
+        self.children.remove(&(name.index() as u32));
+        let holding = slot.holding.take().ok_or(Refusal::NoSuchHolding)?;
+        self.ports_and_calls -= usize::from(holding.is_port_or_call());
+        Ok(holding)
     }
 
     /// The children, with their names.
     pub(super) fn children(&self) -> impl Iterator<Item = (HoldingName, CellId)> {
-        (0..).zip(&self.slots).filter_map(|(index, slot)| match &slot.holding {
-            Some(Holding::Child { cell, .. }) => Some((HoldingName::new(index, slot.generation), *cell)),
-            _ => None,
+        self.children.iter().filter_map(|index| {
+            let slot = &self.slots[*index as usize];
+            let cell = slot.holding.as_ref()?.cell()?;
+            Some((HoldingName::new(*index, slot.generation), cell))
         })
     }
 

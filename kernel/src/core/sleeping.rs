@@ -273,7 +273,7 @@ fn obstacle(live: &mut LiveCell, frames: &crate::memory::Frames) -> Option<&'sta
         Some("it is a nested cell: only cells of the operator sleep")
     } else if live.holdings.children().next().is_some() {
         Some("it has nested cells")
-    } else if live.ipc.wait.is_some() {
+    } else if live.ipc.wait.is_some() || live.ipc.wanted.is_some() || live.holdings.has_ports_or_calls() {
         Some("it waits at a port")
     } else if live.cell.memory.is_training() {
         Some("a template is trained with it")

@@ -256,6 +256,27 @@ impl FairShare {
         }
     }
 
+    /// Whether a cell may run out of turn: neither it nor an ancestor runs by donations only, or has used more than a quantum beyond its
+    /// part.
+    fn may_overtake(&mut self, cell: CellId) -> bool {
+        let mut name =
+            if self.node(cell).is_some_and(|node| node.family.is_some()) { MemberName::Own(cell) } else { MemberName::Child(cell) };
+        loop {
+            let Some(floor) = self.group_of(name).map(|group| group.min_virtual_time) else { return false };
+            let Some((member, weight)) = self.member(name) else { return false };
+            if weight.get() == 0 || member.virtual_time.saturating_sub(floor) > virtual_time(QUANTUM, weight) {
+                return false;
+            }
+            name = match name {
+                MemberName::Own(id) => MemberName::Child(id),
+                MemberName::Child(id) => match self.node(id).and_then(|node| node.parent) {
+                    Some(parent) => MemberName::Child(parent),
+                    None => return true,
+                },
+            };
+        }
+    }
+
     /// Takes the next cell of a group.
     fn take_next(&mut self, group: Option<CellId>) -> Option<CellId> {
         let mut group = group;
@@ -312,9 +333,11 @@ impl Scheduler for FairShare {
 
     fn take(&mut self, cell: CellId) -> bool {
         let Some(node) = self.node(cell) else { return false };
-        if node.weight.get() == 0 || !std::mem::take(&mut node.is_ready) {
+        if !node.is_ready || !self.may_overtake(cell) {
             return false;
         }
+        let Some(node) = self.node(cell) else { return false };
+        node.is_ready = false;
         if node.family.is_some() {
             self.dequeue(MemberName::Own(cell));
         }

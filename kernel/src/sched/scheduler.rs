@@ -25,7 +25,7 @@ pub trait Scheduler: Send {
     /// Takes the next cell to run.
     fn next(&mut self) -> Option<CellId>;
 
-    /// Takes a certain cell, out of turn. Returns whether it was runnable; by default no cell is taken.
+    /// Takes a certain cell, out of turn. Returns whether it was runnable, and may overtake others; by default no cell is taken.
     fn take(&mut self, _cell: CellId) -> bool {
         false
     }

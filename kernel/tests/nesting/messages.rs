@@ -10,23 +10,23 @@ use pando_machine::PageCount;
 use pando_testing::lab::Lab;
 use pando_testing::virtual_registers::words;
 
-const FOREVER: u64 = u64::MAX;
+pub const FOREVER: u64 = u64::MAX;
 /// Where the record of a message lies in an actor, and its bytes and buffer.
-const RECORD: u64 = BYTES + 0x100;
+pub const RECORD: u64 = BYTES + 0x100;
 const SENT: u64 = BYTES + 0x200;
 const BUFFER: u64 = BYTES + 0x300;
 
 /// A server with a port, and clients, its children, that have references to it.
-struct Service {
-    lab: Lab,
+pub struct Service {
+    pub lab: Lab,
     free: PageCount,
     root: CellId,
-    server: CellId,
-    port: HoldingName,
+    pub server: CellId,
+    pub port: HoldingName,
 }
 
 impl Service {
-    fn new(mut lab: Lab) -> Service {
+    pub fn new(mut lab: Lab) -> Service {
         let free = lab.kernel.free();
         let root = template(&lab);
         let server = start(&mut lab, root, PageCount(8000), 20);
@@ -35,7 +35,7 @@ impl Service {
     }
 
     /// Starts a client, and gives it a reference. Returns the server's name for the client, the client, and its name for the reference.
-    fn client(&mut self, label: u64) -> (HoldingName, CellId, HoldingName) {
+    pub fn client(&mut self, label: u64) -> (HoldingName, CellId, HoldingName) {
         let (name, client) = start_child(&mut self.lab, self.server, QUOTA, 2).expect("room");
         let grant = Hypercall::Grant { cell: name.bits(), holding: self.port.bits(), label };
         let reference = call(&mut self.lab, self.server, grant).ok().and_then(HoldingName::from_bits).expect("room");
@@ -43,7 +43,7 @@ impl Service {
     }
 
     /// Writes a message and its record into an actor.
-    fn describe(&self, actor: CellId, bytes: &[u8], record: MessageRecord) {
+    pub fn describe(&self, actor: CellId, bytes: &[u8], record: MessageRecord) {
         let record = MessageRecord { address: SENT, bytes: bytes.len() as u64, buffer: BUFFER, ..record };
         let words: Vec<u8> = record.to_words().into_iter().flat_map(u64::to_le_bytes).collect();
         self.lab.kernel.write(actor, RECORD, &words).expect("an actor waits");
@@ -51,30 +51,30 @@ impl Service {
     }
 
     /// Describes a message without holdings, with a buffer of 64 bytes.
-    fn describe_bytes(&self, actor: CellId, bytes: &[u8]) {
+    pub fn describe_bytes(&self, actor: CellId, bytes: &[u8]) {
         self.describe(actor, bytes, MessageRecord { size: 64, ..MessageRecord::default() });
     }
 
-    fn answer(&self, actor: CellId) -> MessageAnswer {
+    pub fn answer(&self, actor: CellId) -> MessageAnswer {
         MessageAnswer::from_words(words(&self.lab, actor, RECORD + ANSWER_OFFSET)).expect("the kernel has written it")
     }
 
-    fn received(&self, actor: CellId, count: usize) -> Vec<u8> {
+    pub fn received(&self, actor: CellId, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.lab.kernel.read(actor, BUFFER, &mut bytes).expect("an actor waits");
         bytes
     }
 
-    fn receive(&self, deadline: u64, reply: u64) -> Hypercall {
+    pub fn receive(&self, deadline: u64, reply: u64) -> Hypercall {
         Hypercall::Receive { port: self.port.bits(), message: RECORD, deadline, reply }
     }
 
-    fn close(mut self) {
+    pub fn close(mut self) {
         close(&mut self.lab, &[self.server, self.root], self.free);
     }
 }
 
-fn call_by(reference: HoldingName, deadline: u64) -> Hypercall {
+pub fn call_by(reference: HoldingName, deadline: u64) -> Hypercall {
     Hypercall::Call { reference: reference.bits(), message: RECORD, deadline }
 }
 
@@ -113,7 +113,7 @@ fn a_message_goes_to_the_server_and_the_answer_comes_back() {
 }
 
 /// The words of an idle server and an idle client after a call was received: the client, and the server's right to reply.
-fn begin_call(service: &mut Service, client: CellId, reference: HoldingName, deadline: u64) -> u64 {
+pub fn begin_call(service: &mut Service, client: CellId, reference: HoldingName, deadline: u64) -> u64 {
     service.describe_bytes(client, b"question");
     ask(&service.lab, client, call_by(reference, deadline));
     service.lab.run_all();
@@ -123,13 +123,13 @@ fn begin_call(service: &mut Service, client: CellId, reference: HoldingName, dea
     service.answer(service.server).reply.expect("a call is answered").bits()
 }
 
-fn reply(service: &mut Service, reply: u64) -> Result<u64, Refusal> {
+pub fn reply(service: &mut Service, reply: u64) -> Result<u64, Refusal> {
     call(&mut service.lab, service.server, Hypercall::Reply { reply, message: RECORD })
 }
 
 /// Each refusal is for the party that has made the mistake, and the other goes on.
 #[test]
-fn the_guilty_side_gets_the_refusal() {
+fn a_refusal_goes_to_the_party_with_the_invalid_argument() {
     for lab in Lab::both() {
         let mut service = Service::new(lab);
         let (_, client, reference) = service.client(1);
@@ -169,7 +169,7 @@ fn the_guilty_side_gets_the_refusal() {
                 assert_eq!(result(&service.lab, other), Ok(0));
             }
         }
-        // Mistakes of the server: the caller goes on to wait, and its call is received when the server has learned.
+        // Mistakes of the server: the caller goes on to wait, and its call is received when the server has corrected its record.
         service.describe_bytes(client, b"question");
         ask(&service.lab, client, call_by(reference, FOREVER));
         service.lab.run_all();
@@ -297,13 +297,13 @@ fn holdings_that_do_not_fit_are_refused() {
 
 /// A port or a right that is given up, and the end of its holder, refuse the calls that wait for it.
 #[test]
-fn nobody_waits_for_what_is_gone() {
+fn callers_of_a_dropped_port_or_reply_are_refused() {
     for lab in Lab::both() {
         let mut service = Service::new(lab);
         let (name, server, _) = service.client(0);
         let grandparent = service.server;
         // The child is the server now, and its parent the client.
-        for (case, refusal) in [("drop", Refusal::NoSuchHolding), ("reply", Refusal::NoReply), ("end", Refusal::NoReply)] {
+        for (case, refusal) in [("drop", Refusal::NoSuchHolding), ("reply", Refusal::NoReply), ("freeze", Refusal::NoReply)] {
             let port = call(&mut service.lab, server, Hypercall::PortCreate {}).expect("room");
             let own = call(&mut service.lab, server, Hypercall::Grant { cell: 0, holding: port, label: 3 }).expect("room");
             // The server sends its reference to its parent.
@@ -331,7 +331,7 @@ fn nobody_waits_for_what_is_gone() {
                     let right = service.answer(server).reply.expect("a call").bits();
                     assert_eq!(call(&mut service.lab, server, Hypercall::Drop { holding: right }), Ok(0));
                 }
-                _ => service.lab.kernel.end(server, pando_kernel::End::Killed).expect("it lives"),
+                _ => service.lab.kernel.freeze_as_it_stands(server).expect("it was started"),
             }
             service.lab.run_all();
             assert_eq!(result(&service.lab, grandparent), Err(refusal), "{case}");
@@ -347,7 +347,8 @@ fn stop(service: &mut Service, name: HoldingName, how: u64) {
     assert_eq!(call(&mut service.lab, service.server, Hypercall::CellStop { cell: name.bits(), how }), Ok(0));
 }
 
-/// A caller that is halted in its call makes it again when it is resumed, whether it was received or not. The old answer is for nobody.
+/// A caller that is halted in its call makes it again when it is resumed, whether it was received or not. The reply to the
+/// first call is discarded.
 #[test]
 fn a_call_that_is_halted_is_rolled_back_and_made_again() {
     for lab in Lab::both() {
@@ -382,7 +383,7 @@ fn a_call_that_is_halted_is_rolled_back_and_made_again() {
     }
 }
 
-/// A clone of a caller or of a server makes the call of its source again, by holdings of its own. The answer is for the source alone.
+/// A clone of a caller makes the call of its source again, by holdings of its own. The answer is for the source alone.
 #[test]
 fn a_clone_in_a_call_makes_it_again_for_itself() {
     for lab in Lab::both() {
@@ -431,16 +432,16 @@ fn a_clone_in_a_call_makes_it_again_for_itself() {
     }
 }
 
-/// A caller or a server that is frozen or ended in the middle of a call, and calls that none ever answers.
+/// A caller that is frozen or ended in the middle of a call, deadlines, and events.
 #[test]
 fn a_party_that_stops_ends_the_call() {
     for lab in Lab::both() {
         let mut service = Service::new(lab);
-        for how in [stop::FORCE, stop::HALT + 100] {
+        for is_frozen in [true, false] {
             let (name, client, reference) = service.client(1);
             let right = begin_call(&mut service, client, reference, FOREVER);
-            if how == stop::FORCE {
-                stop(&mut service, name, how);
+            if is_frozen {
+                stop(&mut service, name, stop::FORCE);
             } else {
                 assert_eq!(call(&mut service.lab, service.server, Hypercall::CellEnd { cell: name.bits() }), Ok(0));
             }
@@ -449,8 +450,8 @@ fn a_party_that_stops_ends_the_call() {
             let (name, client, reference) = service.client(1);
             ask(&service.lab, client, call_by(reference, FOREVER));
             service.lab.run_all();
-            if how == stop::FORCE {
-                stop(&mut service, name, how);
+            if is_frozen {
+                stop(&mut service, name, stop::FORCE);
             } else {
                 assert_eq!(call(&mut service.lab, service.server, Hypercall::Drop { holding: name.bits() }), Ok(0));
             }

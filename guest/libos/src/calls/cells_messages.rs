@@ -5,7 +5,7 @@
 //! call raises, and tries again. Messages go through buffers of the libOS, because the kernel knows no processes.
 
 use pando_abi::limits::MAX_MESSAGE_BYTES;
-use pando_abi::message::{ANSWER_OFFSET, CALLER_WORDS, MessageAnswer};
+use pando_abi::message::{ANSWER_OFFSET, CALLER_WORDS, MessageAnswer, RECORD_WORDS};
 use pando_abi::{HoldingName, Hypercall, MessageRecord, Refusal};
 use pando_rt::messages::{self, MessageMemory, PostedCall};
 use pando_rt::user;
@@ -16,6 +16,8 @@ use crate::files::cells_file::CellsFile;
 use crate::system::System;
 use crate::wait::Channel;
 
+/// Bytes of the kernel's part of a record.
+const ANSWER_BYTES: u64 = (RECORD_WORDS - CALLER_WORDS) as u64 * 8;
 /// The offset of the argument `reply` in the record of a `receive`.
 const REPLY_OFFSET: u64 = 4 * 8;
 
@@ -57,7 +59,7 @@ impl CellsFile {
         }
         let sent = copied(record.address, record.bytes, MAX_MESSAGE_BYTES)?;
         let room = buffer(record.size.into(), MAX_MESSAGE_BYTES)?;
-        check_writable(address + ANSWER_OFFSET, size_of::<MessageAnswer>() as u64)?;
+        check_writable(address + ANSWER_OFFSET, ANSWER_BYTES)?;
         if record.size > 0 {
             check_writable(record.buffer, record.size.into())?;
         }
@@ -90,8 +92,9 @@ impl CellsFile {
             return Err(Errno::WAITS);
         }
         let posted = system.files.cells_files.take_posted(thread);
-        let (Some(answer), Some(call)) = (waited.map_err(Errno::without_restart)?, posted) else { return Ok(Err(Refusal::TimedOut)) };
+        let (Some(answer), Some(mut call)) = (waited.map_err(Errno::without_restart)?, posted) else { return Ok(Err(Refusal::TimedOut)) };
         let result = Refusal::from_result(answer.result);
+        call.note_taken();
         if let Ok(count) = result {
             self.pass_on(system, message, answer, call.received(count))?;
         }
@@ -130,6 +133,6 @@ impl CellsFile {
 }
 
 fn read_record(address: u64) -> Result<MessageRecord, Errno> {
-    address.checked_add(size_of::<MessageAnswer>() as u64 + ANSWER_OFFSET).ok_or(Errno::EFAULT)?;
+    address.checked_add(ANSWER_OFFSET + ANSWER_BYTES).ok_or(Errno::EFAULT)?;
     MessageRecord::from_words(read_words::<CALLER_WORDS>(address)?).ok_or(Errno::EINVAL)
 }

@@ -3,8 +3,10 @@
 
 use super::delivery::answer_bytes;
 use crate::cell::CellId;
+use crate::cell::child_operation::CallerBytes;
 use crate::core::exits::NextStep;
 use crate::core::state::State;
+use crate::limits::IPC_RELEASE_PIECE;
 use crate::memory::{CopyAuthority, CopyError};
 
 impl State {
@@ -13,8 +15,19 @@ impl State {
     /// # Errors
     /// A step that comes first.
     pub(in crate::core) fn write_answers(&mut self, id: CellId) -> Result<(), NextStep> {
+        let (live, frames) = self.running(id);
+        if let Some(CallerBytes { address, count }) = live.ipc.wanted.take() {
+            // Without memory for it, the reply is refused later.
+            let _ = live.cell.memory.prefault_for_writing(frames, address, count);
+        }
+        let mut written = 0;
         while let Some((address, answer)) = self.running(id).0.ipc.answers.pop() {
             let (live, frames) = self.running(id);
+            if written == IPC_RELEASE_PIECE {
+                live.ipc.answers.push((address, answer));
+                return Err(NextStep::Again);
+            }
+            written += 1;
             match live.cell.memory.write(frames, address, &answer_bytes(&answer), CopyAuthority::Cell) {
                 // The cell has taken away its own record.
                 Ok(()) | Err(CopyError::Refused | CopyError::Unreadable) => {}

@@ -22,6 +22,7 @@ impl State {
         // Until the wait is over, the instruction was not executed.
         execution.context.registers.rip = resume.wrapping_sub(INSTRUCTION_BYTES);
         let wait = Wait { reason, resume, deadline };
+        cell.memory.note_pause();
         let until = if wait.awaits_reply() { deadline } else { cell.idles_until(frames, deadline) };
         ipc.wait = Some(Box::new(wait));
         until

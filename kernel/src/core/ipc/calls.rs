@@ -42,7 +42,7 @@ impl State {
                 if !matches!(self.holding(id, *port)?, Holding::Port(_)) {
                     return Err(Refusal::NoSuchHolding.into());
                 }
-                self.touch_message(id, &message)?;
+                self.prefault_message(id, &message)?;
                 let mut answered = None;
                 if let Some(right) = reply.take() {
                     match self.reply(id, right, message) {
@@ -119,7 +119,7 @@ impl State {
         now: Nanos,
     ) -> Result<MessageStep, OperationError> {
         self.port_of(&reference).ok_or(Refusal::NoSuchHolding)?;
-        self.touch_message(id, &message)?;
+        self.prefault_message(id, &message)?;
         if let Deadline::At(until) = deadline {
             self.check_wait(id, until, now)?;
         }
@@ -143,7 +143,14 @@ impl State {
             if let Some(waiting) = self.call_of(ticket) {
                 waiting.place = call.place;
             }
-            self.raise_at_once(reference.owner, Event::Port);
+            // As with other events for a cell that runs, the next exit is soon enough: clients do not interrupt the server.
+            self.notifications.has_runnable_cell |= self.raise(reference.owner, Event::Port);
+            let (live, frames) = self.running(id);
+            if posted.is_none() && reference.owner == id && live.cell.has_unmasked_events(frames) {
+                // The event is its own.
+                self.withdraw(&call, ticket);
+                return Err(Refusal::Interrupted.into());
+            }
         }
         match (deadline, posted) {
             (Deadline::At(deadline), None) => {
@@ -177,7 +184,7 @@ impl State {
                 Ok(None)
             }
             Err(Undelivered::Refused(Party::Caller, refusal)) => Err(refusal.into()),
-            Err(Undelivered::NotNow(error)) => Err(error),
+            Err(Undelivered::Retry(error)) => Err(error),
         }
     }
 
@@ -205,7 +212,7 @@ impl State {
             });
             match delivered {
                 Some(Err(Undelivered::Refused(Party::Receiver, refusal))) => return Err(refusal.into()),
-                Some(Err(Undelivered::NotNow(error))) => return Err(error),
+                Some(Err(Undelivered::Retry(error))) => return Err(error),
                 _ => {}
             }
             if let Some(Holding::Port(port)) = self.running(id).0.holdings.get_mut(name) {
@@ -246,7 +253,7 @@ impl State {
             Ok(answer) => self.complete(ticket, answer),
             Err(Undelivered::Refused(Party::Caller, refusal)) => self.refuse(ticket, refusal),
             Err(Undelivered::Refused(Party::Receiver, refusal)) => return Err(refusal.into()),
-            Err(Undelivered::NotNow(error)) => return Err(error),
+            Err(Undelivered::Retry(error)) => return Err(error),
         }
         self.running(id).0.holdings.remove(name)?;
         Ok((0, Some(ticket.caller)))

@@ -14,7 +14,6 @@ use crate::memory::{CopyAuthority, MemoryError, Shortage};
 use pando_abi::limits::MAX_MESSAGE_HOLDINGS;
 use pando_abi::message::{CALLER_WORDS, MessageAnswer, MessageHoldings, RECORD_WORDS};
 use pando_abi::{HoldingName, PAGE_SIZE, Refusal};
-use std::iter;
 
 /// Bytes of the kernel's part of a record.
 const ANSWER_BYTES: usize = (RECORD_WORDS - CALLER_WORDS) * 8;
@@ -31,8 +30,8 @@ pub(super) enum Party {
 /// Why a message was not delivered. Nothing has changed.
 #[derive(Debug)]
 pub(super) enum Undelivered {
-    /// It may be possible later: memory is short, a block must be read first, or the other cell must leave its vCPU.
-    NotNow(OperationError),
+    /// It must be tried again: memory is short, a block must be read first, or the other cell must leave its vCPU.
+    Retry(OperationError),
     /// It is the mistake of one party.
     Refused(Party, Refusal),
 }
@@ -70,7 +69,7 @@ impl Delivery {
             // The page of a posted call: a cell that waits was not halted since it has made the call.
             OperationError::Memory(MemoryError::Taken(_)) if cell != self.current => Undelivered::Refused(party, Refusal::Taken),
             OperationError::Memory(MemoryError::Short(_) | MemoryError::Absent(_) | MemoryError::Taken(_))
-            | OperationError::PeerRuns { .. } => Undelivered::NotNow(error),
+            | OperationError::PeerRuns { .. } => Undelivered::Retry(error),
             OperationError::Memory(MemoryError::Refused(refusal)) => Undelivered::Refused(party, refusal),
             _ => Undelivered::Refused(party, Refusal::BadAddress),
         }
@@ -89,20 +88,19 @@ impl State {
         Ok(MessageDescription::new(record, words)?)
     }
 
-    /// Makes all memory of a message readable. A page that the cell's parent has taken, or a block that must be read first, concerns
-    /// the cell itself, and not the other party.
+    /// Makes all memory of a message present, and exclusive where the other party's message goes. A shortage, a block that must be read
+    /// first, or a page that the cell's parent has taken then concerns the cell itself, and not the other party.
     ///
     /// # Errors
-    /// A page is not there yet, or nothing is mapped.
-    pub(super) fn touch_message(&mut self, id: CellId, message: &MessageDescription) -> Result<(), OperationError> {
+    /// A page is not there yet, or the cell may not access it.
+    pub(super) fn prefault_message(&mut self, id: CellId, message: &MessageDescription) -> Result<(), OperationError> {
         let (live, frames) = self.running(id);
-        for CallerBytes { address, count } in [message.bytes, message.buffer, CallerBytes { address: message.answer, count: ANSWER_BYTES }]
-        {
-            let last = address.saturating_add(count as u64);
-            let next_pages = (address / PAGE_SIZE + 1..last.div_ceil(PAGE_SIZE)).map(|page| page * PAGE_SIZE);
-            for place in iter::once(address).filter(|_| count > 0).chain(next_pages) {
-                live.cell.memory.read(frames, place, &mut [0], CopyAuthority::Cell)?;
-            }
+        let CallerBytes { address, count } = message.bytes;
+        for place in pages_of(address, count) {
+            live.cell.memory.read(frames, place, &mut [0], CopyAuthority::Cell)?;
+        }
+        for CallerBytes { address, count } in [message.buffer, CallerBytes { address: message.answer, count: ANSWER_BYTES }] {
+            live.cell.memory.prefault_for_writing(frames, address, count)?;
         }
         Ok(())
     }
@@ -144,13 +142,13 @@ impl State {
             false => self.write_message(delivery, &bytes, &answer).map_err(|error| delivery.error(to, receiver, error)),
         };
         if written.is_err() {
-            self.take_back(to, &given);
+            self.revoke(to, &given);
         }
         written.map(|()| answer)
     }
 
     /// Removes the holdings of a message that could not be delivered.
-    fn take_back(&mut self, to: CellId, given: &[HoldingName]) {
+    fn revoke(&mut self, to: CellId, given: &[HoldingName]) {
         if let Some((live, _)) = self.living(to) {
             for name in given {
                 let _ = live.holdings.remove(*name);
@@ -184,11 +182,12 @@ impl State {
     /// Copies bytes into a cell that is at rest, or whose vCPU is here. A cell that runs elsewhere is written to only where no entry of its
     /// tables changes.
     fn write_peer(&mut self, current: CellId, to: CellId, address: u64, bytes: &[u8]) -> Result<(), OperationError> {
-        let (LiveCell { cell, execution, .. }, frames) = self.require(to, Requirement::Living)?;
+        let (LiveCell { cell, execution, ipc, .. }, frames) = self.require(to, Requirement::Living)?;
         if to != current {
             match (execution.run_state(), execution.unconfirmed) {
                 (RunState::Running { vcpu }, unconfirmed) => {
                     if unconfirmed.is_some() || !cell.memory.is_present_for_writing(frames, address, bytes.len())? {
+                        ipc.wanted = Some(CallerBytes { address, count: bytes.len() });
                         return Err(OperationError::PeerRuns { vcpu });
                     }
                 }
@@ -208,4 +207,11 @@ impl State {
 /// The bytes of the kernel's part of a record.
 pub(super) fn answer_bytes(answer: &MessageAnswer) -> Vec<u8> {
     answer.to_words().iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// An address in each page of some bytes.
+fn pages_of(address: u64, count: usize) -> impl Iterator<Item = u64> {
+    let last = address.saturating_add(count as u64);
+    let next = (address / PAGE_SIZE + 1..last.div_ceil(PAGE_SIZE)).map(|page| page * PAGE_SIZE);
+    std::iter::once(address).filter(move |_| count > 0).chain(next)
 }

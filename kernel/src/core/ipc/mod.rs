@@ -2,8 +2,9 @@
 //! Synchronous messages between cells, as in Fluke: a call waits at its caller until the holder of the port receives it.
 //!
 //! A *port* is a holding of the cell that receives. A *reference* to it is a holding of a cell that may call; it carries a label that only
-//! the kernel delivers. No message is ever stored in the kernel: it is copied from the caller's memory to the receiver's while both are
-//! at rest, or on the vCPU that does the copy.
+//! the kernel delivers. No message is ever stored in the kernel: it is copied from cell to cell. Each of them
+//! is at rest, or its vCPU does the copy. A cell with a posted call may also run elsewhere: it is written to only where no entry of its
+//! tables changes.
 //!
 //! A call that blocks its cell leaves the cell's registers as if the instruction was not executed yet. So a halt, a freeze, a clone and an
 //! export find a complete cell, which makes the call again. The end of the wait moves the instruction pointer

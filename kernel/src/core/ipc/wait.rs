@@ -2,6 +2,7 @@
 //! The state of a cell in calls of ports.
 
 use super::port::Call;
+use crate::cell::child_operation::CallerBytes;
 use crate::cell::message_operation::MessageDescription;
 use pando_abi::HoldingName;
 use pando_abi::message::MessageAnswer;
@@ -14,6 +15,8 @@ pub(in crate::core) struct IpcState {
     pub(in crate::core) wait: Option<Box<Wait>>,
     /// Answers to its posted calls, which are written when it runs next: their addresses, and the kernel's parts of the records.
     pub(in crate::core) answers: Vec<(u64, MessageAnswer)>,
+    /// Memory that another cell waits to write a reply to: it is made exclusive to this cell when it next leaves its vCPU.
+    pub(in crate::core) wanted: Option<CallerBytes>,
 }
 
 /// The state of a cell that is blocked in a call of a port. Its run state is [`RunState::Idle`].

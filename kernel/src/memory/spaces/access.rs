@@ -161,6 +161,18 @@ impl SpaceSet {
         tree.is_present_for_writing(frames, offset, length)
     }
 
+    /// Makes `length` bytes at an address of the running space present and exclusive to the cell, which may write them.
+    ///
+    /// # Errors
+    /// They are not all mapped, or may not be written, or there is no memory for them.
+    pub fn prefault_for_writing(&mut self, frames: &mut Frames, address: u64, length: usize) -> Result<(), CopyError> {
+        if self.is_present_for_writing(frames, address, length)? {
+            return Ok(());
+        }
+        let last = address.saturating_add(length as u64).div_ceil(PAGE_SIZE);
+        (address / PAGE_SIZE..last).try_for_each(|page| self.make_exclusive(frames, page * PAGE_SIZE))
+    }
+
     /// Makes the page at an address of the running space present and exclusive to the cell: no write to it fails until the next clone.
     ///
     /// # Errors

@@ -251,3 +251,34 @@ fn every_runnable_cell_is_found_once() {
         assert_eq!(left, model.iter().filter(|(.., waits)| *waits).map(|(id, ..)| *id).collect::<Vec<_>>(), "seed {seed}");
     }
 }
+
+#[test]
+fn a_cell_is_taken_out_of_turn_only_within_its_part() {
+    let mut scheduler = flat(3);
+    for index in 0..3 {
+        scheduler.ready(cell(index), ReadyReason::Turn);
+    }
+    assert!(scheduler.take(cell(2)) && !scheduler.take(cell(2)), "it waits no more");
+    assert_eq!(drain(&mut scheduler), [cell(0), cell(1)]);
+    // Two quanta ahead of the others.
+    scheduler.charge(cell(2), &[cell(2)], 2 * QUANTUM);
+    scheduler.ready(cell(2), ReadyReason::Woken);
+    assert!(!scheduler.take(cell(2)));
+    assert_eq!(drain(&mut scheduler), [cell(2)]);
+}
+
+#[test]
+fn neither_a_cell_nor_an_ancestor_of_weight_0_is_taken_out_of_turn() {
+    let mut scheduler = flat(1);
+    scheduler.add(cell(1), Some(cell(0)));
+    scheduler.add(cell(2), Some(cell(1)));
+    scheduler.set_weight(cell(1), weight(0));
+    scheduler.ready(cell(2), ReadyReason::Woken);
+    assert!(!scheduler.take(cell(2)));
+    scheduler.set_weight(cell(1), Weight::DEFAULT);
+    assert!(scheduler.take(cell(2)) && scheduler.is_empty());
+    // Its ancestors were ahead of their siblings: the family is, too.
+    scheduler.charge(cell(2), &[cell(2), cell(1), cell(0)], 3 * QUANTUM);
+    scheduler.ready(cell(2), ReadyReason::Woken);
+    assert!(!scheduler.take(cell(2)));
+}
