@@ -24,7 +24,11 @@ impl ExecutionContext {
     /// The virtual registers could not be written.
     pub(crate) fn set_state(&mut self, cell: &mut Cell, frames: &mut Frames, state: &CpuState) -> Result<(), CopyError> {
         match state {
-            CpuState::Context(context) => self.context = *context,
+            CpuState::Context(context) => {
+                self.context = *context;
+                // An instruction or call that was to be made again is not the one in these registers.
+                self.work = None;
+            }
             CpuState::Vector(vector) => self.vector = Vector::Saved(vector.clone()),
             CpuState::Program(registers) => self.set_program_registers(cell, frames, registers)?,
         }

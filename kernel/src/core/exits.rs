@@ -101,6 +101,15 @@ pub(super) struct VcpuEntry {
     pub(super) timer: Nanos,
 }
 
+/// The origin of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FaultOrigin {
+    /// The exit that the vCPU has just made: the cell retries the instruction.
+    Exit,
+    /// An earlier exit: the cell has waited meanwhile.
+    Pending,
+}
+
 pub(super) fn ended(end: End) -> NextStep {
     NextStep::Leave(LeaveReason::Ended(end))
 }
@@ -199,7 +208,7 @@ impl State {
                 NextStep::Leave(LeaveReason::Halted(HaltReason::Syscall))
             }
             Exit::Syscall => execution.raise_syscall(cell, frames).map_or_else(ended, |()| NextStep::Resume),
-            Exit::Exception(exception) => self.exception(id, exception),
+            Exit::Exception(exception) => self.exception(id, exception, FaultOrigin::Exit),
             Exit::Interrupted => {
                 cell.counters.interruptions += 1;
                 self.interrupted(now, quantum_end)
@@ -219,7 +228,7 @@ impl State {
         if self.next_housekeeping() <= now { NextStep::Again } else { NextStep::Resume }
     }
 
-    fn exception(&mut self, id: CellId, mut exception: Exception) -> NextStep {
+    fn exception(&mut self, id: CellId, mut exception: Exception, origin: FaultOrigin) -> NextStep {
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         if exception.vector == Exception::PAGE_FAULT {
             let access = match (exception.is_fetch(), exception.is_write()) {
@@ -242,6 +251,9 @@ impl State {
                     }
                     cell.counters.count_fault(resolved);
                     execution.spurious = SpuriousFaults::default();
+                    if origin == FaultOrigin::Pending {
+                        return self.confirm_pending_write(id);
+                    }
                     return NextStep::Resume;
                 }
                 Ok(Fault::Spurious) => return self.spurious(id, exception.address),
@@ -260,6 +272,19 @@ impl State {
             return NextStep::Leave(LeaveReason::Halted(execution.halt_reason(cell, exception)));
         }
         execution.raise(cell, frames, exception).map_or_else(ended, |()| NextStep::Resume)
+    }
+
+    /// Makes the copy of a fault that was resolved later visible to all CPUs. The cell was off its vCPU meanwhile, and its parent may have
+    /// changed the registers or the code: the instruction that is executed next need not be the write.
+    fn confirm_pending_write(&mut self, id: CellId) -> NextStep {
+        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let Some(write) = execution.unconfirmed else { return NextStep::Resume };
+        if cell.memory.renew_path_overdrawn(frames, write.address).is_err() {
+            return ended(End::Quota);
+        }
+        execution.unconfirmed = None;
+        write.confirm(frames);
+        NextStep::Resume
     }
 
     /// Handles a fault that the tables rule out: the vCPU had not seen an edit yet. A second one in a row leads to a new
@@ -292,7 +317,7 @@ impl State {
     /// Performs work, or its next step.
     fn perform(&mut self, id: CellId, work: Work, now: Nanos) -> NextStep {
         match work {
-            Work::Fault(exception) => self.exception(id, exception),
+            Work::Fault(exception) => self.exception(id, exception, FaultOrigin::Pending),
             // Output before the end is this cell's.
             Work::Exit { status, signal, address, instruction } => match self.serve_rings(id, now) {
                 Ok(()) => ended(match signal {

@@ -116,7 +116,8 @@ impl State {
     /// The same for a step of this work. A shortage of another cell's memory is not the caller's.
     pub(super) fn halts_for_shortage(&mut self, id: CellId, work: &Work) -> bool {
         let is_own = match work {
-            Work::Operation(_) => true,
+            // A shortage of another cell that takes part in a message is a refusal already.
+            Work::Operation(_) | Work::Message(_) => true,
             Work::Batch(batch) => batch.is_about_caller(),
             _ => false,
         };

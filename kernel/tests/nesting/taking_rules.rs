@@ -261,6 +261,43 @@ fn give_one(family: &mut Family, stored: &Stored, address: u64, number: u32) -> 
     family.give(address, 1, number.into())
 }
 
+/// The rule: a write fault that is resolved later does not count on the write, because the parent may have changed the code. Otherwise a
+/// CPU could read the shared page, which may belong to another cell by then.
+#[test]
+fn a_copy_is_visible_although_its_write_is_gone() {
+    const SHARED: u64 = FIRST;
+    for lab in Lab::both() {
+        let mut family = Family::new(lab, MASK, |asm| {
+            let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
+            asm.call_kernel(Hypercall::Map { space: u64::MAX, address: NOTHING, pages: 260, flags });
+            asm.mov_imm(Rbx, SHARED).load(Rax, Rbx, 0).int3().store(Rbx, 0, Rax).call_kernel(Hypercall::Doorbell {});
+            // New pages, among them the one that was shared.
+            asm.store_imm(Rbx, 0x8000, 1).load(Rdi, Rbx, 0).mov_imm(Rax, 0).mov_imm(Rsi, 0).mov_imm(Rdx, 0).hypercall();
+        });
+        let [_, template] = family.templates();
+        assert_eq!(family.lab.kernel.write(template, SHARED, &7_u64.to_le_bytes()), Ok(()));
+        let limit = |family: &Family, value| Hypercall::CellLimit { cell: family.name.bits(), kind: 0, value };
+        let cell = family.call(Hypercall::CellClone { source: 0x1000, quota: 300, cells: 0 }).expect("it may have three");
+        family.name = pando_abi::HoldingName::from_bits(cell).expect("a name");
+        assert_eq!(family.call(Hypercall::CellWatch { cell, mask: MASK }), Ok(0));
+        assert_eq!(family.run(), Some(ChildState::Halted));
+        let used = family.call(Hypercall::CellState { cell, fact: 2 }).expect("it lives");
+        let tight = limit(&family, used);
+        assert_eq!(family.call(tight), Ok(0));
+        let store = family.registers().rip;
+        assert_eq!((family.resume(resume::CONTINUE), family.reason()), (Some(ChildState::Halted), Some(HaltReason::Shortage)));
+        let ample = limit(&family, 400);
+        assert_eq!(family.call(ample), Ok(0));
+        // The store becomes a load.
+        family.lab.kernel.write(family.parent, BUFFER, &[0x8b]).expect("it waits");
+        let space = family.name.current_space();
+        assert_eq!(family.call(Hypercall::Write { space, address: store + 1, source: BUFFER, bytes: 1 }), Ok(0));
+        family.lab.kernel.end(template, pando_kernel::End::Killed).expect("it lives");
+        assert_eq!(family.resume(resume::CONTINUE), Some(ChildState::Exited(7)));
+        family.close();
+    }
+}
+
 /// The rule: a call of the kernel for the child is made again, whole, after a page was given.
 #[test]
 fn calls_of_the_child_wait_for_pages_too() {

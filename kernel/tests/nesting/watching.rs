@@ -57,6 +57,11 @@ impl Family {
         family
     }
 
+    /// The templates of the parent and of the child.
+    pub fn templates(&self) -> [CellId; 2] {
+        self.templates
+    }
+
     pub fn call(&mut self, wanted: Hypercall) -> Result<u64, Refusal> {
         call(&mut self.lab, self.parent, wanted)
     }

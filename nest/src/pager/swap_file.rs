@@ -50,12 +50,23 @@ impl SwapFile {
         self.free
     }
 
-    /// The next free pages: consecutive ones, at most `most`. Empty: all are in use.
-    pub(super) fn find_free(&mut self, most: usize) -> Range<u32> {
-        let after = self.used[self.hand..].iter().position(|used| !used).map(|skipped| self.hand + skipped);
-        let Some(start) = after.or_else(|| self.used.iter().position(|used| !used)) else { return 0..0 };
-        let count = self.used[start..].iter().take(most).take_while(|used| !**used).count();
-        start as u32..(start + count) as u32
+    /// Free pages: the next `most` consecutive ones, or the longest run if all are shorter. Empty: all are in use.
+    pub(super) fn find_free(&self, most: usize) -> Range<u32> {
+        let mut longest = 0..0;
+        for part in [self.hand..self.used.len(), 0..self.hand] {
+            let mut page = part.start;
+            while page < part.end {
+                let count = self.used[page..part.end].iter().take(most).take_while(|used| !**used).count();
+                if count > longest.len() {
+                    longest = page..page + count;
+                }
+                if count == most {
+                    return longest.start as u32..longest.end as u32;
+                }
+                page += count + 1;
+            }
+        }
+        longest.start as u32..longest.end as u32
     }
 
     /// Stores the content of pages that were free.
@@ -132,7 +143,7 @@ mod tests {
         assert_eq!((swap.find_free(8), swap.free()), (0..0, 0));
         // Pages 1, 2 and 9 are not needed any more.
         swap.keep_only(0, &[0b1111_1001, 0b01]);
-        assert_eq!((swap.find_free(8), swap.free()), (1..3, 3));
+        assert_eq!((swap.find_free(8), swap.find_free(1), swap.free()), (1..3, 1..2, 3));
         assert_eq!((swap.used_from(3, 9), swap.used_from(1, 9)), (6, 0));
         let mut bytes = page(0, 2);
         swap.load(3, &mut bytes).expect("they were stored");

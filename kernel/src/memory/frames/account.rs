@@ -140,6 +140,13 @@ impl Accounts {
         has_retired
     }
 
+    /// Whether an account or one of its ancestors exceeds its quota, retired tables aside.
+    pub(in crate::memory) fn is_exceeded(&mut self, id: AccountId) -> bool {
+        let mut is_exceeded = false;
+        self.for_each(id, |Account { usage, .. }| is_exceeded |= usage.used.0 > usage.quota.0.saturating_add(usage.retired.0));
+        is_exceeded
+    }
+
     /// Sets how many cells an account may pay for.
     pub(in crate::memory) fn set_cell_quota(&mut self, id: AccountId, cells: u32) {
         self.accounts[id.0 as usize].cell_quota = cells;

@@ -180,19 +180,18 @@ impl Frames {
     /// Lets an edit take up to `count` frames for an account even if that exceeds its quota or an ancestor's.
     ///
     /// The kernel edits for the good of others, and the next flush uncharges the tables that the edit replaces. Copies of shared tables
-    /// stay charged, and could be as many as the cell has clones of spaces. So an account that exceeds its quota without its retired tables
-    /// gets nothing.
+    /// stay charged, and could be as many as the cell has clones of spaces. So an account gets nothing if it, or one of its ancestors, exceeds
+    /// its quota without its retired tables.
     ///
     /// # Errors
-    /// The machine has too few, or the account exceeds its quota already.
+    /// The machine has too few, or the account or an ancestor exceeds its quota already.
     pub(in crate::memory) fn overdraw<T>(
         &mut self,
         account: AccountId,
         count: u64,
         edit: impl FnOnce(&mut Frames) -> T,
     ) -> Result<T, Shortage> {
-        let Usage { quota, used, retired, .. } = self.usage(account);
-        if used.0 > quota.0.saturating_add(retired.0) {
+        if self.accounts.is_exceeded(account) {
             return Err(Shortage::Quota);
         }
         self.is_overdrawing = true;

@@ -4,7 +4,7 @@
 use super::page_span::PageSpan;
 use super::set::SpaceSet;
 use super::space::MountSource;
-use crate::limits::TAKE_SEARCH;
+use crate::limits::{TAKE_LOOKUPS, TAKE_SEARCH};
 use crate::memory::frames::{Frames, Shortage};
 use crate::memory::paging::{CopyAuthority, MemoryError};
 use crate::memory::taken::SwapNumber;
@@ -36,7 +36,7 @@ impl SpaceSet {
     pub fn find_takeable(&mut self, frames: &Frames, range: &PageSpan, most: u64) -> Range<u64> {
         let (account, end) = (self.account, SLOT_SIZE / PAGE_SIZE);
         // Each page is looked up in each space.
-        let most = most.min(TAKE_SEARCH / self.spaces.len() as u64).max(1);
+        let most = most.min(TAKE_LOOKUPS / self.spaces.len() as u64).max(1);
         let tree = self.tree(range.space, range.slot);
         tree.map_or(end..end, |tree| tree.find_takeable(frames, account, range.pages.start, most, TAKE_SEARCH))
     }
@@ -69,12 +69,13 @@ impl SpaceSet {
         let (account, start) = (self.account, range.pages.start);
         let mut trees = self.trees_at(range);
         trees.retain(|tree| tree.maps_some(frames, start, taken));
-        // The tables of the last space are replaced. Those of the others may be copies.
-        let copied = (trees.len() as u64).saturating_sub(1) * PATH_TABLES;
+        // A space's own tables are replaced. Of those that are shared, the last space's are replaced too, and the others' are copies.
+        let shared = trees.iter().filter(|tree| !tree.find(frames, start).is_owned).count() as u64;
+        let copied = shared.saturating_sub(1) * PATH_TABLES;
         if taken.len() as u64 <= copied {
             return Ok(false);
         }
-        let reserved = copied + PATH_TABLES;
+        let reserved = trees.len() as u64 * PATH_TABLES;
         frames.overdraw(account, reserved, |frames| trees.into_iter().for_each(|tree| tree.take(frames, account, start, taken, first)))?;
         self.is_taken_from = true;
         Ok(true)
