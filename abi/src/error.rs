@@ -62,7 +62,7 @@ refusals! {
     WrongState = 15,
     /// The cell, or one of its ancestors, may not have so many descendants.
     NoMoreCells = 16,
-    /// The parent of the held cell has taken the page, or pages of the cell.
+    /// The parent of the cell has taken the page, or pages of the cell that is to be cloned.
     Taken = 17,
     /// No call waits at the port, and the caller does not wait either.
     NothingWaits = 18,

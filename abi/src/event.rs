@@ -47,7 +47,7 @@ events! {
     Freeze = 7,
     /// The operator has opened the control channel, or descriptors of its rings were taken.
     Control = 8,
-    /// A child has written output, asked for input or taken some, frozen or ended.
+    /// A child has written output, asked for input or taken some, frozen, halted or ended.
     Child = 9,
     /// A call has begun to wait at a port of the cell, or a call that it has posted is over.
     Port = 10,

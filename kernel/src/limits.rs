@@ -27,8 +27,8 @@ pub const EVICTION_TABLES: u64 = 16;
 /// The part of the quota of a watched cell whose retired tables are worth a flush before the cell halts for want of memory: a sixteenth.
 pub const RETIRED_PART: u64 = 16;
 
-/// Lookups of the pages that a parent takes, in all spaces of the cell: some 100 µs under the lock. Pages that more than 50 spaces share are
-/// not taken, because their tables would need more memory.
+/// Lookups of the pages that a parent takes, in all spaces of the cell: some 100 µs under the lock. Pages that more than 50 spaces share
+/// are not taken, because their tables would need more memory.
 pub const TAKE_LOOKUPS: u64 = 8192;
 
 /// Lookups in tables that one search for pages to take, or one step of a list of taken ones, makes: some 100 µs under the lock.

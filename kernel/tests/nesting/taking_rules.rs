@@ -261,8 +261,8 @@ fn give_one(family: &mut Family, stored: &Stored, address: u64, number: u32) -> 
     family.give(address, 1, number.into())
 }
 
-/// The rule: a write fault that is resolved later does not count on the write, because the parent may have changed the code. Otherwise a
-/// CPU could read the shared page, which may belong to another cell by then.
+/// A write fault that is resolved after a halt does not count on the write, because the parent may have changed the code. (No machine here
+/// shows a kernel that leaves this out: the parent's write makes the CPU drop its translations.)
 #[test]
 fn a_copy_is_visible_although_its_write_is_gone() {
     const SHARED: u64 = FIRST;

@@ -180,8 +180,8 @@ impl Frames {
     /// Lets an edit take up to `count` frames for an account even if that exceeds its quota or an ancestor's.
     ///
     /// The kernel edits for the good of others, and the next flush uncharges the tables that the edit replaces. Copies of shared tables
-    /// stay charged, and could be as many as the cell has clones of spaces. So an account gets nothing if it, or one of its ancestors, exceeds
-    /// its quota without its retired tables.
+    /// stay charged, and could be as many as the cell has clones of spaces. So an account gets nothing if it, or one of its ancestors,
+    /// exceeds its quota without its retired tables.
     ///
     /// # Errors
     /// The machine has too few, or the account or an ancestor exceeds its quota already.
