@@ -308,9 +308,11 @@ fn an_eager_mapping_beyond_the_machine_is_refused() {
 #[test]
 fn no_refusal_is_left_out() {
     let listed: BTreeSet<&str> = simple().iter().chain(&in_turn()).filter_map(|(_, wanted)| wanted.err()).map(Refusal::name).collect();
+    use Refusal::{Interrupted, NoReply, NothingWaits, TimedOut, TooLong};
     use Refusal::{NoMemory, NoMoreCells, NoSuchCall, Quota, Taken, TooMany, WrongState};
-    // The tests of nested cells show `NoMoreCells`, `Taken` and `WrongState`.
-    let elsewhere = [NoSuchCall, TooMany, Quota, NoMemory, NoMoreCells, Taken, WrongState].map(Refusal::name);
+    // The tests of nested cells show `NoMoreCells`, `Taken` and `WrongState`, and those of ports the others.
+    let nested = [NoMoreCells, Taken, WrongState, Interrupted, NoReply, NothingWaits, TimedOut, TooLong].map(Refusal::name);
+    let elsewhere = [NoSuchCall, TooMany, Quota, NoMemory].map(Refusal::name).into_iter().chain(nested);
     let all: BTreeSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.name()).collect();
     assert_eq!(listed.into_iter().chain(elsewhere).collect::<BTreeSet<_>>(), all);
 }
