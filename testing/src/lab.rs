@@ -2,6 +2,7 @@
 //! A test kernel on any machine. The test itself drives it turn by turn, so that nothing runs in the background.
 
 use crate::asm::Asm;
+use crate::swap::TestSwap;
 use pando_abi::{MapFlags, Permissions, Registers};
 use pando_kernel::{CellConfig, CellId, Config, Kernel, Outcome, Turn, Worker};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
@@ -90,6 +91,13 @@ impl Lab {
     #[must_use]
     pub fn both() -> Vec<Lab> {
         Lab::each(PageCount(1 << 16), Config::default)
+    }
+
+    /// The same in drowsy mode: each cell falls asleep whenever it idles.
+    #[must_use]
+    pub fn drowsy() -> Vec<Lab> {
+        let config = || Config { swap: Some(Arc::new(TestSwap::default())), is_drowsy: true, ..Config::default() };
+        Lab::each(PageCount(1 << 16), config)
     }
 
     /// Labs of both kinds with this much memory, one vCPU and these policies. Without KVM only the software machine; on an

@@ -95,6 +95,15 @@ impl NetworkBench {
 
     /// A bench with this kind of network and links.
     pub fn with(cells: usize, config: NetworkConfig, link: Link) -> Vec<NetworkBench> {
+        NetworkBench::on(Lab::both(), cells, config, link)
+    }
+
+    /// A bench with `cells` cells on every machine, which fall asleep whenever they idle.
+    pub fn drowsy(cells: usize) -> Vec<NetworkBench> {
+        NetworkBench::on(Lab::drowsy(), cells, NetworkConfig::default(), Link::default())
+    }
+
+    fn on(labs: Vec<Lab>, cells: usize, config: NetworkConfig, link: Link) -> Vec<NetworkBench> {
         let build = |mut lab: Lab| {
             let free = lab.kernel.free();
             let network = lab.kernel.add_network(config.clone()).expect("there are few");
@@ -102,7 +111,7 @@ impl NetworkBench {
             let cells = (0..cells).map(|_| start(&mut lab, network, link)).collect();
             NetworkBench { lab, network, cells, seen, free }
         };
-        Lab::both().into_iter().map(build).collect()
+        labs.into_iter().map(build).collect()
     }
 
     /// Adds another cell. Returns its index.
@@ -177,7 +186,7 @@ impl NetworkBench {
         self.lab.kernel.raise(self.cells[cell].0, Event::Terminate);
         self.lab.run_all();
         let (state, ..) = self.lab.kernel.inspect(self.cells[cell].0).expect("nothing that stands in a ring ends a cell");
-        assert_eq!(state, RunState::Idle { until: Nanos::NEVER });
+        assert!(matches!(state, RunState::Idle { until: Nanos::NEVER } | RunState::Asleep { until: Nanos::NEVER }), "{state}");
     }
 
     /// The events that last woke a cell.

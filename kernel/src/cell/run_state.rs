@@ -83,6 +83,23 @@ impl RunState {
         }
     }
 
+    /// A name of one word, for programs.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            RunState::New => "new",
+            RunState::Waiting => "waiting",
+            RunState::Ready => "runnable",
+            RunState::Running { .. } => "running",
+            RunState::Idle { .. } => "idle",
+            RunState::Asleep { .. } => "asleep",
+            RunState::Throttled { .. } => "throttled",
+            RunState::AwaitingFlush => "awaiting-memory",
+            RunState::Halted => "halted",
+            RunState::Frozen => "frozen",
+        }
+    }
+
     /// Whether the context neither runs nor waits for a vCPU, so that its cell may be changed.
     #[must_use]
     pub const fn is_at_rest(self) -> bool {

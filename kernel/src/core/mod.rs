@@ -31,6 +31,7 @@ mod sleepers;
 mod sleeping;
 mod starts;
 mod state;
+mod statistics;
 mod taking;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ mod worker;
 pub use error::{OperatorError, WrongState};
 pub use networking::{HostPort, Listener};
 pub use sleepers::SleepCounters;
+pub use statistics::Statistics;
 pub use worker::{Turn, Worker};
 
 use crate::cell::CellId;

@@ -17,6 +17,7 @@ use crate::limits::{RECORD_BYTES, SHORTEST_SLEEP};
 use crate::memory::{DifferenceTooLarge, MemoryDifference};
 use pando_machine::Nanos;
 use std::sync::MutexGuard;
+use std::time::Duration;
 
 pub use super::sleepers::SleepCounters;
 
@@ -129,7 +130,8 @@ impl Shared {
             }
             if state.sleepers.waking() == 0 {
                 let due = state.sleepers.next_due().since(self.machine.now());
-                let longest = state.sleepers.patience.unwrap_or(SHORTEST_SLEEP);
+                // A cell that is queued meanwhile is due no earlier than that.
+                let longest = state.sleepers.patience.unwrap_or(Duration::from_secs(3600));
                 let _ = self.sleepers.wait_timeout(state, due.min(longest)).expect("a kernel whose lock was poisoned must not go on");
             }
         }

@@ -95,6 +95,8 @@ pub(super) struct State {
     pub(super) sleepers: Sleepers,
     pub(super) swap: Option<Arc<dyn Swap>>,
     pub(super) keeps_bases: bool,
+    /// Exits of cells that have ended.
+    pub(super) ended_exits: u64,
     pub(super) scheduler: Box<dyn Scheduler>,
     pub(super) gatekeeper: Box<dyn Gatekeeper>,
     memory_policy: Box<dyn MemoryPolicy>,
@@ -130,6 +132,7 @@ impl State {
             sleepers: Sleepers::new(config.patience, config.is_drowsy),
             swap: config.swap,
             keeps_bases: config.keeps_bases,
+            ended_exits: 0,
             scheduler: config.scheduler,
             gatekeeper: config.gatekeeper,
             memory_policy: config.memory_policy,
@@ -367,6 +370,7 @@ impl State {
         for base in live.base.into_iter().chain(live.own_base) {
             self.bases.release(base, &mut self.frames);
         }
+        self.ended_exits += outcome.counters.exits;
         self.cells.end(id, outcome, live.parent);
         self.scheduler.remove(id);
         self.notifications.has_stopped_cell = true;

@@ -10,7 +10,7 @@ use pando_kernel::{CellId, ConsolePort, End, Stream};
 use pando_machine::{Nanos, PageCount};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::Rbx;
-use pando_testing::lab::Lab;
+use pando_testing::lab::{Lab, repetitions};
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -73,7 +73,9 @@ pub struct Bench {
 impl Bench {
     /// A bench on every machine.
     pub fn both() -> Vec<Bench> {
-        Lab::both().into_iter().map(Bench::new).collect()
+        // Cells that fall asleep whenever they idle, in long runs.
+        let drowsy = if repetitions(0, 0, 1) > 0 { Lab::drowsy() } else { Vec::new() };
+        Lab::both().into_iter().chain(drowsy).map(Bench::new).collect()
     }
 
     fn new(mut lab: Lab) -> Bench {

@@ -11,7 +11,7 @@ use pando_testing::network_bench::{NetworkBench, RECEIVED, SENT, TestRing, batch
 
 #[test]
 fn frames_arrive_whole_in_order_and_only_where_they_go() {
-    for mut bench in NetworkBench::both(3) {
+    for mut bench in NetworkBench::both(3).into_iter().chain(NetworkBench::drowsy(3)) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let frames: Vec<Vec<u8>> =
             [34, 60, 61, 1514, 65_549, 100].iter().zip(1..).map(|(length, mark)| packet(&a, &b, *length, mark)).collect();
@@ -70,7 +70,7 @@ fn frames_that_arrive_without_room_wait_and_come_as_one_batch() {
 
 #[test]
 fn room_in_a_full_transmit_ring_raises_an_event() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkBench::both(2).into_iter().chain(NetworkBench::drowsy(2)) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let bytes = batch(&[packet(&a, &b, 100, 1)]);
         bench.write(0, SENT, &bytes);
@@ -131,7 +131,7 @@ fn a_question_for_one_address_disturbs_no_other_cell() {
 
 #[test]
 fn frames_wake_a_cell_that_idles_unless_it_masks_the_event() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkBench::both(2).into_iter().chain(NetworkBench::drowsy(2)) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let exits = |bench: &NetworkBench| bench.lab.kernel.inspect(bench.cells[1].0).expect("it lives").1.exits;
         let before = exits(&bench);
@@ -148,7 +148,7 @@ fn frames_wake_a_cell_that_idles_unless_it_masks_the_event() {
 
 #[test]
 fn an_ended_cell_has_left_the_network() {
-    for mut bench in NetworkBench::both(3) {
+    for mut bench in NetworkBench::both(3).into_iter().chain(NetworkBench::drowsy(3)) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         bench.send(0, &[packet(&a, &b, 60, 1)]);
         let (id, _) = bench.remove(1);

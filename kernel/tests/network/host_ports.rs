@@ -4,7 +4,7 @@
 use pando_kernel::limits::MAX_NETWORKS;
 use pando_kernel::network::address::{Addresses, Mac};
 use pando_kernel::network::link::Link;
-use pando_kernel::{End, NetworkConfig, OperatorError};
+use pando_kernel::{End, NetworkConfig, OperatorError, RunState};
 use pando_testing::network_bench::{NetworkBench, packet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn stranger(bench: &NetworkBench) -> Addresses {
 
 #[test]
 fn frames_for_no_cell_go_to_the_host_port_which_may_answer_from_any_address() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkBench::both(2).into_iter().chain(NetworkBench::drowsy(2)) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
         let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), move || {
@@ -143,6 +143,45 @@ fn a_network_that_nobody_uses_makes_room_for_another() {
         let (id, _) = bench.remove(0);
         bench.lab.kernel.end(id, End::Killed).expect("it idles");
         assert_eq!(bench.lab.kernel.remove_network(bench.network), Ok(()));
+        bench.close();
+    }
+}
+
+/// A broadcast is not for sleeping cells. A request for the address of one wakes it, and no other.
+#[test]
+fn only_frames_for_a_sleeping_cell_wake_it_up() {
+    for mut bench in NetworkBench::drowsy(2) {
+        let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room");
+        let outside = stranger(&bench);
+        let group = Addresses { mac: Mac([0xff; 6]), ..bench.addresses(0) };
+        (0..2).for_each(|cell| bench.listen(cell, 2));
+        bench.lab.run_all();
+        let states = |bench: &NetworkBench| {
+            [0, 1].map(|cell| {
+                let asleep = matches!(bench.lab.kernel.inspect(bench.cells[cell].0).expect("it lives").0, RunState::Asleep { .. });
+                assert!(asleep, "each idle sleeps");
+            });
+            bench.lab.kernel.sleep_counters().wakes
+        };
+        // The test's writes have woken them up, so they sleep again only now.
+        (0..2).for_each(|cell| bench.kick(cell));
+        let before = states(&bench);
+        host_port.send([packet(&outside, &group, 100, 1).into()]);
+        bench.lab.run_all();
+        assert_eq!(states(&bench), before);
+        host_port.send([packet(&outside, &bench.addresses(1), 100, 2).into(), packet(&outside, &bench.addresses(1), 100, 3).into()]);
+        bench.lab.run_all();
+        assert_eq!(states(&bench), before + 1);
+        let mut request = packet(&outside, &group, 60, 0);
+        request[12..14].copy_from_slice(&[8, 6]);
+        request[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
+        request[38..42].copy_from_slice(&bench.addresses(0).v4.octets());
+        host_port.send([request.clone().into()]);
+        bench.lab.run_all();
+        assert_eq!(states(&bench), before + 2);
+        assert_eq!(bench.received(0), [[request]]);
+        assert_eq!(bench.received(1).concat().len(), 2);
+        drop(host_port);
         bench.close();
     }
 }

@@ -39,7 +39,7 @@ use names::NameReservation;
 use networks::CellNetworks;
 use origin::CellOrigin;
 use pando_confine::Paths;
-use pando_kernel::{Kernel, OperatorError};
+use pando_kernel::{Kernel, OperatorError, Statistics, SwapUsage};
 use pando_launch::{NestedCells, Operator};
 use pando_machine::{CellsDevice, PageCount};
 use pando_store::swap::{SwapSpace, create_swap_file};
@@ -239,6 +239,15 @@ impl Manager {
             free: PageCount(self.memory.0.saturating_sub(self.used().0)),
             gateways: self.networks.as_ref().map_or(0, CellNetworks::gateways),
         }
+    }
+
+    /// Numbers about the kernel of this process and its swap space. May block.
+    ///
+    /// # Errors
+    /// The manager runs in a cell.
+    pub fn statistics(&self) -> Result<(Statistics, SwapUsage), ManagerError> {
+        let kernel = self.kernel.as_ref().ok_or(ManagerError::NotInside("metrics"))?;
+        Ok((kernel.statistics(), kernel.swap_usage().unwrap_or_default()))
     }
 
     /// Starts a cell, whose output is read from the start. It ends when the returned guard is dropped, unless that is released.

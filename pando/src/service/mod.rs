@@ -8,6 +8,7 @@
 mod connections;
 mod jobs;
 mod problem;
+mod prometheus;
 mod request;
 mod routes;
 mod streams;

@@ -3,7 +3,7 @@
 
 use super::problem::Problem;
 use super::streams::{ClientGone, Incoming, Outgoing};
-use super::{blocking, connections, jobs, request};
+use super::{blocking, connections, jobs, prometheus, request};
 use crate::api;
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -45,6 +45,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
     let streams = OpenApiRouter::new().routes(routes!(attach)).routes(routes!(exec));
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(server))
+        .routes(routes!(metrics))
         .routes(routes!(templates, make_template))
         .routes(routes!(template, remove_template))
         .routes(routes!(save_template, load_template))
@@ -76,6 +77,17 @@ type RouteResult<T> = Result<T, Problem>;
 #[utoipa::path(get, path = "/v1", responses((status = 200, body = api::Server)))]
 async fn server(State(manager): State<Arc<Manager>>) -> Json<api::Server> {
     Json(api::Server::from(&*manager))
+}
+
+/// Returns metrics in the text format that Prometheus reads.
+#[utoipa::path(get, path = "/v1/metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = 422, body = api::Problem)))]
+async fn metrics(State(manager): State<Arc<Manager>>) -> RouteResult<Response> {
+    blocking(move || {
+        let (statistics, swap) = manager.statistics()?;
+        let text = prometheus::text(&manager.summary(), &statistics, &swap).map_err(Problem::server)?;
+        Ok(([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response())
+    })
+    .await
 }
 
 /// Lists the stored templates.
