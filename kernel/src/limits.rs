@@ -91,8 +91,18 @@ pub const RESTORE_PIECE: usize = 64;
 /// written and read for too long.
 pub const RECORD_BYTES: usize = 64 << 20;
 
+/// Pages of a cell that are compared before it falls asleep, and changes of mappings in its record: 256 MiB, and some tenths of a second
+/// of the thread that serves all sleeping cells. A cell with more stays resident.
+pub const COMPARED_PAGES: u64 = 1 << 16;
+
+/// Pages whose permissions one step of a restore sets: a few tables.
+pub const PROTECTED_PAGES: u64 = 1 << 12;
+
 /// Frames beyond its use before that a cell may take when it wakes up: tables that were shared.
 pub const WAKE_FRAMES: u64 = 256;
+
+/// The same as a part of its use: large pages may come back as small ones, with a table for each.
+pub const WAKE_PART: u64 = 256;
 
 /// Shortest time until its alarm for which a cell falls asleep by itself: it costs about a millisecond to sleep and wake up.
 pub const SHORTEST_SLEEP: Duration = Duration::from_secs(2);

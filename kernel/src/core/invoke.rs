@@ -160,7 +160,10 @@ impl State {
         let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(wake_channel).at_positions(channel.positions())));
         let allowance = live.allowance;
         let clone = self.insert(reservation, LiveCell { channel, allowance, ..LiveCell::new(cell, execution, console) });
-        self.set_base(source, clone);
+        // Nested cells do not sleep.
+        if parent.is_none() {
+            self.set_base(source, clone);
+        }
         Ok(clone)
     }
 

@@ -30,6 +30,11 @@ impl Idleness {
         patience.saturating_mul(1 << self.doublings)
     }
 
+    /// Records that the cell could not sleep: it is tried again much later.
+    pub(super) fn note_refusal(&mut self) {
+        self.doublings = PATIENCE_DOUBLINGS;
+    }
+
     /// Records how long the cell slept.
     pub(super) fn note_sleep(&mut self, slept: Duration, patience: Duration) {
         let is_short = slept < self.patience(patience);

@@ -31,7 +31,7 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell, its state does not allow it to sleep, or swap space is full or fails: it stays awake.
     pub fn sleep(&self, id: CellId) -> Result<(), OperatorError> {
-        self.shared.sleep(id)
+        self.shared.sleep(id, false)
     }
 
     /// The use of swap space; `None`: there is none.
@@ -52,15 +52,16 @@ impl Shared {
     ///
     /// # Errors
     /// It stays awake, for a reason other than an event.
-    pub(super) fn sleep(&self, id: CellId) -> Result<(), OperatorError> {
-        let slept = self.try_sleep(id);
+    pub(super) fn sleep(&self, id: CellId, yields: bool) -> Result<(), OperatorError> {
+        let slept = self.try_sleep(id, yields);
         if slept.is_err() {
             self.lock().sleepers.counters.refused += 1;
         }
         slept
     }
 
-    fn try_sleep(&self, id: CellId) -> Result<(), OperatorError> {
+    /// The same; `yields`: the cell stays awake if another one should wake up meanwhile.
+    fn try_sleep(&self, id: CellId, yields: bool) -> Result<(), OperatorError> {
         let refuse = |reason| OperatorError::CannotSleep { cell: id, reason };
         let Some(swap) = &self.swap else { return Err(refuse("there is no swap space")) };
         let Some(mut difference) = self.lock().begin_sleep(id)? else { return Ok(()) };
@@ -68,6 +69,11 @@ impl Shared {
         loop {
             let mut state = self.lock();
             if !state.is_falling_asleep(id) {
+                break;
+            }
+            if yields && state.sleepers.waking() > 0 {
+                // Others do not wait for this cell.
+                state.give_up_sleep(id);
                 break;
             }
             let Some(piece) = difference.piece(&mut state.frames) else { break };
@@ -111,8 +117,8 @@ impl Shared {
         let now = self.machine.now();
         if let Some(id) = state.next_sleeper(now) {
             drop(state);
-            // The cell stays awake, and is tried again after it has run.
-            let _ = self.sleep(id);
+            // If that is refused, the cell stays awake, and is tried again later.
+            let _ = self.sleep(id, true);
             return true;
         }
         false
@@ -218,6 +224,13 @@ impl State {
         Ok(Some(MemoryDifference::new(memory, base)))
     }
 
+    /// Has a cell that falls asleep stay awake.
+    fn give_up_sleep(&mut self, id: CellId) {
+        if let Some(sleep) = self.living(id).and_then(|(live, _)| live.sleep.as_mut()) {
+            sleep.is_wake_wanted = true;
+        }
+    }
+
     /// Whether a cell still falls asleep: it lives, and no event has come.
     fn is_falling_asleep(&mut self, id: CellId) -> bool {
         let sleep = self.living(id).and_then(|(live, _)| live.sleep.as_ref());
@@ -260,6 +273,9 @@ impl State {
                 slot.into_iter().for_each(|slot| swap.discard(slot));
                 live.cell.memory.attach_again(memory);
                 sleepers.counters.interrupted += u64::from(!is_falling_asleep);
+                if is_falling_asleep {
+                    live.idleness.note_refusal();
+                }
                 self.end_sleep(id);
                 if is_refused { Err(OperatorError::CannotSleep { cell: id, reason: TOO_LARGE }) } else { Ok(()) }
             }

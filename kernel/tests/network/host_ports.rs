@@ -157,10 +157,10 @@ fn only_frames_for_a_sleeping_cell_wake_it_up() {
         (0..2).for_each(|cell| bench.listen(cell, 2));
         bench.lab.run_all();
         let states = |bench: &NetworkBench| {
-            [0, 1].map(|cell| {
+            for cell in [0, 1] {
                 let asleep = matches!(bench.lab.kernel.inspect(bench.cells[cell].0).expect("it lives").0, RunState::Asleep { .. });
                 assert!(asleep, "each idle sleeps");
-            });
+            }
             bench.lab.kernel.sleep_counters().wakes
         };
         // The test's writes have woken them up, so they sleep again only now.

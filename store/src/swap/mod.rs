@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The level of compression: the fastest, because a cell waits for it.
 const LEVEL: i32 = 1;
@@ -23,7 +23,7 @@ const ENTRY_BYTES: u64 = size_of::<Option<Record>>() as u64;
 /// Where the bytes of a record are.
 #[derive(Debug)]
 enum Place {
-    Memory(Box<[u8]>),
+    Memory(Arc<[u8]>),
     /// In a file, from this byte on.
     File {
         file: usize,
@@ -130,7 +130,7 @@ impl Swap for SwapSpace {
                 return Err(SwapError::Full);
             }
             index.used += needed;
-            Place::Memory(bytes.into_boxed_slice())
+            Place::Memory(bytes.into())
         } else {
             let (file, start) = self.reserve(stored.into()).ok_or(SwapError::Full)?;
             if let Err(error) = self.files[file].write_all_at(&bytes, start) {
@@ -147,7 +147,11 @@ impl Swap for SwapSpace {
         let Some(Some(record)) = index.records.get(slot.0 as usize) else { return Err(SwapError::Damaged) };
         let (expected, length, stored) = (record.checksum, record.length, record.stored);
         let bytes = match &record.place {
-            Place::Memory(bytes) => bytes.to_vec(),
+            Place::Memory(bytes) => {
+                let bytes = Arc::clone(bytes);
+                drop(index);
+                bytes
+            }
             Place::File { file, start } => {
                 let (file, start) = (*file, *start);
                 // The caller owns the slot, so its place stays. Other cells do not wait for this read.
@@ -155,7 +159,7 @@ impl Swap for SwapSpace {
                 let mut bytes = vec![0; stored as usize];
                 let read = self.files[file].read_exact_at(&mut bytes, start);
                 read.map_err(|error| SwapError::Host(format!("the swap file cannot be read: {error}")))?;
-                bytes
+                bytes.into()
             }
         };
         if checksum(&bytes) != expected {

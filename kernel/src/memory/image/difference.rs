@@ -6,7 +6,8 @@
 //! and the base is a clone that never changes.
 
 use super::record::{DifferenceStep, LINE, RecordWriter, TreeSource};
-use crate::limits::{DIFFERENCE_PIECE, RECORD_BYTES};
+use crate::limits::{COMPARED_PAGES, DIFFERENCE_PIECE, PROTECTED_PAGES, RECORD_BYTES};
+use crate::memory::block::DiskId;
 use crate::memory::frames::Frames;
 use crate::memory::spaces::{MountSource, SpaceSet};
 use crate::memory::tree::{Comparison, Entry, Lookup, TREE_PAGES, Tree, View};
@@ -63,6 +64,9 @@ pub(crate) struct MemoryDifference {
     held: Vec<FrameId>,
     /// Number of private pages that differ.
     pages: u64,
+    /// Number of private pages, and of changes of mappings.
+    compared: u64,
+    steps: u64,
     record: RecordWriter,
 }
 
@@ -87,6 +91,8 @@ impl MemoryDifference {
             contents: RecordWriter::default(),
             held: Vec::new(),
             pages: 0,
+            compared: 0,
+            steps: 0,
             record,
         }
     }
@@ -95,7 +101,8 @@ impl MemoryDifference {
     pub(crate) fn piece(&mut self, frames: &mut Frames) -> Option<DifferencePiece> {
         self.held.drain(..).for_each(|frame| frames.release(frame));
         let source = *self.sources.get(self.tree)?;
-        let MemoryDifference { memory, base, run, changes, page, .. } = self;
+        let MemoryDifference { memory, base, run, changes, page, steps, .. } = self;
+        let backing = memory.backing();
         let empty = Tree::default();
         let own = memory.all_trees().nth(self.tree)?;
         let other = match source {
@@ -115,9 +122,10 @@ impl MemoryDifference {
             };
             // Present pages are listed one by one: each has its own bytes.
             let end = if matches!(own.view, View::Page { .. }) { *page + 1 } else { end.min(TREE_PAGES) };
-            let (change, pair) = list(frames, *page..end, &own, &base, &mut piece.held);
+            let (change, pair) = list(frames, *page..end, (&own, &base), backing, &mut piece.held);
             if let Some(change) = change {
                 add(run, changes, change);
+                *steps += 1;
             }
             piece.pairs.extend(pair);
             *page = end;
@@ -138,6 +146,10 @@ impl MemoryDifference {
     /// # Errors
     /// The difference is too large.
     pub(crate) fn write(&mut self, arena: &Arena, piece: &DifferencePiece) -> Result<(), DifferenceTooLarge> {
+        self.compared += piece.pairs.len() as u64;
+        if self.compared.max(self.steps) > COMPARED_PAGES {
+            return Err(DifferenceTooLarge);
+        }
         for pair in &piece.pairs {
             self.write_page(arena, pair);
         }
@@ -193,8 +205,8 @@ impl MemoryDifference {
 fn list(
     frames: &mut Frames,
     pages: Range<u64>,
-    own: &Lookup,
-    base: &Lookup,
+    (own, base): (&Lookup, &Lookup),
+    backing: Option<DiskId>,
     held: &mut Vec<FrameId>,
 ) -> (Option<DifferenceStep>, Option<PagePair>) {
     let (first, count) = (pages.start, pages.end - pages.start);
@@ -209,13 +221,18 @@ fn list(
         View::Empty | View::Block { .. } | View::Table { .. } => return (replace(Entry::EMPTY), None),
     };
     let Some(frame) = own.frame(first) else { return (None, None) };
+    // A block of the host's files may have changed when it is read again. Those of a template's own file do not.
+    let may_change = Tree::block_of(frames, base)
+        .is_some_and(|entry| !matches!(entry.view(1), View::Block { block, .. } if Some(block.disk) == backing));
     let below = match base.view {
+        _ if may_change => None,
         View::Page { .. } => base.frame(first),
         // The block may be given up meanwhile.
         View::Block { block, .. } => frames.hold_block(block).inspect(|frame| held.push(*frame)),
         View::Lazy { .. } | View::Empty | View::Taken { .. } | View::Table { .. } => None,
     };
-    let is_kept = below.is_some() || matches!(base.view, View::Lazy { .. });
+    // A small page does not come back as a large one.
+    let is_kept = below.is_some() || matches!(base.view, View::Lazy { large, .. } if !large || own.level > 1);
     let change = match is_kept {
         true if base.permissions() == Some(permissions) => None,
         true => Some(DifferenceStep::Protect { first, count, permissions }),
@@ -235,7 +252,7 @@ fn add(run: &mut Option<DifferenceStep>, changes: &mut RecordWriter, change: Dif
         (
             Some(DifferenceStep::Protect { first, count, permissions }),
             DifferenceStep::Protect { first: next, count: more, permissions: other },
-        ) if *first + *count == *next && permissions == other => {
+        ) if *first + *count == *next && permissions == other && *count < PROTECTED_PAGES => {
             *count += more;
         }
         _ => {
@@ -288,6 +305,7 @@ fn write_spaces(memory: &SpaceSet, record: &mut RecordWriter) {
             continue;
         };
         record.number(space.mounts.len() as u64 + 1);
+        record.number(space.cloned_from.map_or(0, |original| u64::from(original.0) + 1));
         for mount in &space.mounts {
             record.number(mount.slot as u64);
             record.number(match mount.source {

@@ -3,7 +3,7 @@
 
 use super::record::{BadRecord, DifferenceStep, LINE, RecordReader, TreeSource};
 use crate::limits::RESTORE_PIECE;
-use crate::memory::frames::{Frames, Shortage};
+use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::paging::{CopyAuthority, CopyError};
 use crate::memory::spaces::{MountSource, Segment, Space, SpaceSet, can_hold_segment};
 use crate::memory::tree::{Entry, TREE_PAGES, Tree, span};
@@ -70,43 +70,37 @@ impl MemoryRestore {
     /// # Errors
     /// The first step that failed has changed nothing, and can be repeated after its cause is removed.
     pub(crate) fn piece(&mut self, frames: &mut Frames, mut base: Option<&mut SpaceSet>) -> Result<bool, RestoreError> {
-        for _ in 0..RESTORE_PIECE {
-            if self.complete == self.trees {
-                return if self.done == self.record.len() { Ok(true) } else { Err(BadRecord.into()) };
+        let MemoryRestore { memory, record, done, tree, complete, trees } = self;
+        let mut budget = RESTORE_PIECE;
+        while budget > 0 {
+            budget -= 1;
+            if complete == trees {
+                return if *done == record.len() { Ok(true) } else { Err(BadRecord.into()) };
             }
-            let mut reader = RecordReader::new(&self.record[self.done..]);
-            match self.tree {
-                None => {
-                    let source = reader.source()?;
-                    let tree = clone_source(frames, &mut self.memory, base.as_deref_mut(), source, self.complete)?;
-                    *self.memory.trees().nth(self.complete).ok_or(BadRecord)? = tree;
-                    self.tree = Some(self.complete);
+            let mut reader = RecordReader::new(&record[*done..]);
+            let Some(index) = *tree else {
+                let source = reader.source()?;
+                let built = clone_source(frames, memory, base.as_deref_mut(), source, *complete)?;
+                *memory.trees().nth(*complete).ok_or(BadRecord)? = built;
+                *tree = Some(*complete);
+                *done = record.len() - reader.left();
+                continue;
+            };
+            let account = memory.account();
+            let current = memory.trees().nth(index).ok_or(BadRecord)?;
+            loop {
+                let step = reader.step(TREE_PAGES)?;
+                apply(frames, account, current, &step, &mut reader)?;
+                *done = record.len() - reader.left();
+                if step == DifferenceStep::End {
+                    (*tree, *complete) = (None, *complete + 1);
+                    break;
                 }
-                Some(index) => {
-                    let account = self.memory.account();
-                    let tree = self.memory.trees().nth(index).ok_or(BadRecord)?;
-                    match reader.step(TREE_PAGES)? {
-                        DifferenceStep::End => (self.tree, self.complete) = (None, self.complete + 1),
-                        DifferenceStep::Replace { first, count, entry } => {
-                            let entry = Some(Entry(entry)).filter(|entry| !entry.is_present()).ok_or(BadRecord)?;
-                            tree.replace(frames, account, first..first + count, entry)?;
-                        }
-                        DifferenceStep::Protect { first, count, permissions } => {
-                            let mut page = first;
-                            while page < first + count {
-                                let end = ((page / span(2) + 1) * span(2)).min(first + count);
-                                tree.protect(frames, account, page..end, permissions)?;
-                                page = end;
-                            }
-                        }
-                        DifferenceStep::Page { page, mask } => {
-                            let bytes = reader.take(mask.count_ones() as usize * LINE)?;
-                            write_lines(frames, account, tree, (page, mask), bytes)?;
-                        }
-                    }
+                if budget == 0 {
+                    break;
                 }
+                budget -= 1;
             }
-            self.done = self.record.len() - reader.left();
         }
         Ok(false)
     }
@@ -115,6 +109,36 @@ impl MemoryRestore {
     pub(crate) fn finish(self) -> SpaceSet {
         self.memory
     }
+}
+
+/// Applies a step to a tree. The bytes of a page follow in the record.
+fn apply(
+    frames: &mut Frames,
+    account: AccountId,
+    tree: &mut Tree,
+    step: &DifferenceStep,
+    record: &mut RecordReader<'_>,
+) -> Result<(), RestoreError> {
+    match *step {
+        DifferenceStep::End => {}
+        DifferenceStep::Replace { first, count, entry } => {
+            let entry = Some(Entry(entry)).filter(|entry| !entry.is_present()).ok_or(BadRecord)?;
+            tree.replace(frames, account, first..first + count, entry)?;
+        }
+        DifferenceStep::Protect { first, count, permissions } => {
+            let mut page = first;
+            while page < first + count {
+                let end = ((page / span(2) + 1) * span(2)).min(first + count);
+                tree.protect(frames, account, page..end, permissions)?;
+                page = end;
+            }
+        }
+        DifferenceStep::Page { page, mask } => {
+            let bytes = record.take(mask.count_ones() as usize * LINE)?;
+            write_lines(frames, account, tree, (page, mask), bytes)?;
+        }
+    }
+    Ok(())
 }
 
 /// The tree that a tree is a difference to, as a clone.
@@ -134,13 +158,7 @@ fn clone_source(
 }
 
 /// Overwrites lines of a page.
-fn write_lines(
-    frames: &mut Frames,
-    account: crate::memory::AccountId,
-    tree: &mut Tree,
-    (page, mask): (u64, u64),
-    bytes: &[u8],
-) -> Result<(), CopyError> {
+fn write_lines(frames: &mut Frames, account: AccountId, tree: &mut Tree, (page, mask): (u64, u64), bytes: &[u8]) -> Result<(), CopyError> {
     let frame = tree.writable_frame(frames, account, page, CopyAuthority::Operator)?;
     let lines = (0..u64::BITS as usize).filter(|line| mask >> line & 1 != 0);
     for (line, bytes) in lines.zip(bytes.chunks_exact(LINE)) {
@@ -162,6 +180,9 @@ fn read_spaces(record: &mut RecordReader<'_>, memory: &mut SpaceSet, frames: &mu
     for _ in 0..bounded(record.number()?, MAX_SPACES)? {
         let mounts = bounded(record.number()?, MAX_MOUNTS + 1)?;
         let mut space = Space::default();
+        if mounts > 0 {
+            space.cloned_from = bounded(record.number()?, MAX_SPACES)?.checked_sub(1).map(|original| SpaceIndex(original as u32));
+        }
         for _ in 1..mounts {
             let (slot, source) = (record.number()? as usize, record.number()?);
             let is_system = slot == SYSTEM_SLOT;
