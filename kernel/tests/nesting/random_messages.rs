@@ -36,6 +36,8 @@ struct Client {
     state: State,
     /// Whether an event waits for the answer.
     has_event: bool,
+    /// Whether the port of its call was dropped after the call was received.
+    is_stale: bool,
 }
 
 struct Case {
@@ -56,7 +58,7 @@ impl Case {
         self.labels += 1;
         let (name, id, reference) = self.service.client(self.labels);
         self.service.describe_bytes(id, QUESTION);
-        Client { name, id, reference, label: self.labels, state: State::Free, has_event: false }
+        Client { name, id, reference, label: self.labels, state: State::Free, has_event: false, is_stale: false }
     }
 
     fn serve(&mut self, wanted: Hypercall) -> Result<u64, Refusal> {
@@ -76,7 +78,8 @@ impl Case {
 
     fn refused(&mut self, client: usize, refusal: Refusal) {
         assert_eq!(result(&self.service.lab, self.clients[client].id), Err(refusal));
-        (self.clients[client].state, self.clients[client].has_event) = (State::Free, false);
+        let client = &mut self.clients[client];
+        (client.state, client.has_event, client.is_stale) = (State::Free, false, false);
     }
 
     fn call(&mut self, index: usize) {
@@ -117,7 +120,7 @@ impl Case {
     fn replied(&mut self, right: u64) -> bool {
         self.rights.retain(|held| *held != right);
         let Some(client) = self.clients.iter_mut().find(|client| client.state == State::Received(right)) else { return false };
-        (client.state, client.has_event) = (State::Free, false);
+        (client.state, client.has_event, client.is_stale) = (State::Free, false, false);
         assert_eq!(result(&self.service.lab, client.id), Ok(ANSWER.len() as u64));
         true
     }
@@ -158,6 +161,7 @@ impl Case {
                 self.end(index);
                 continue;
             }
+            self.clients[index].is_stale = matches!(state, State::Received(_));
             let grant = Hypercall::Grant { cell: name.bits(), holding: self.service.port.bits(), label };
             self.clients[index].reference = self.serve(grant).ok().and_then(HoldingName::from_bits).expect("room");
         }
@@ -170,7 +174,7 @@ impl Case {
             self.queue.retain(|queued| *queued != index);
             self.refused(index, Refusal::Interrupted);
         }
-        self.clients[index].has_event = matches!(self.clients[index].state, State::Received(_));
+        self.clients[index].has_event |= matches!(self.clients[index].state, State::Received(_) | State::Halted(true));
     }
 
     fn step(&mut self) {
@@ -215,7 +219,9 @@ impl Case {
                     let resume = Hypercall::CellResume { cell: self.clients[index].name.bits(), how: 0 };
                     assert_eq!(self.serve(resume), Ok(0));
                     self.clients[index].state = State::Free;
-                    if was_calling && self.clients[index].has_event {
+                    if was_calling && self.clients[index].is_stale {
+                        self.refused(index, Refusal::NoSuchHolding);
+                    } else if was_calling && self.clients[index].has_event {
                         self.refused(index, Refusal::Interrupted);
                     } else if was_calling {
                         self.called(index);
