@@ -81,8 +81,10 @@ pub struct ArgumentsHeader {
     pub read_only: u32,
     /// Number of supplementary groups of the program, and of the strings after the environment's, with their numbers in decimal.
     pub groups: u32,
-    /// Number of live mounts (see [`crate::channel`]), and of the last strings, with their mount points.
+    /// Number of live mounts (see [`crate::channel`]), and of the strings after those of read-only paths, with their mount points.
     pub mounts: u32,
+    /// Number of directories in the cell that are file systems of their own, as a tmpfs is, and of the last strings, with their paths.
+    pub temporary: u32,
 }
 
 /// Bits of [`ArgumentsHeader::options`].
@@ -128,6 +130,7 @@ impl ArgumentsHeader {
             self.read_only,
             self.groups,
             self.mounts,
+            self.temporary,
         ];
         for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
             room.copy_from_slice(&word.to_le_bytes());

@@ -50,6 +50,8 @@ pub struct Program {
     pub read_only: Vec<Vec<u8>>,
     /// The mount points of live mounts, in the order of their indices on the channel.
     pub mounts: Vec<Vec<u8>>,
+    /// Directories that are file systems of their own, as a tmpfs is. They exist in the cell.
+    pub temporary: Vec<Vec<u8>>,
     /// Which of its streams are terminals.
     pub terminals: Terminals,
     /// How its system calls are handled.
@@ -92,7 +94,7 @@ impl Program {
     pub fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
         let words = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment);
         let groups: Vec<Vec<u8>> = self.groups.iter().map(|group| group.to_string().into_bytes()).collect();
-        let strings = words.chain(&groups).chain(&self.exports).chain(&self.read_only).chain(&self.mounts);
+        let strings = words.chain(&groups).chain(&self.exports).chain(&self.read_only).chain(&self.mounts).chain(&self.temporary);
         let mut bytes = Vec::new();
         for string in strings {
             if string.contains(&0) {
@@ -129,6 +131,7 @@ impl Program {
             read_only: self.read_only.len() as u32,
             groups: groups.len() as u32,
             mounts: self.mounts.len() as u32,
+            temporary: self.temporary.len() as u32,
         };
         Ok(header.to_bytes().into_iter().chain(bytes).collect())
     }

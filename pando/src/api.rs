@@ -149,6 +149,9 @@ pub struct NewCell {
     /// A program sees nothing of the host but itself.
     #[serde(skip_serializing_if = "is_false")]
     pub bare: bool,
+    /// A program may change only its temporary directories, and volumes with `snapshot`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub read_only: bool,
     /// Files and directories of the host that a program sees: `HOST:CELL:ro` or `HOST:CELL:snapshot`. The server must have been started
     /// with access to them.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -130,6 +130,10 @@ pub(crate) struct ViewOptions {
     #[arg(long = "tmpfs", value_name = "DIR[:OPTIONS]", value_parser = OsStringValueParser::new().try_map(crate::options::temporary))]
     pub(crate) temporary: Vec<(PathBuf, u16)>,
 
+    /// Let the program change nothing but temporary directories (--tmpfs) and volumes that are writable. Its devices work
+    #[arg(long = "read-only")]
+    pub(crate) read_only: bool,
+
     /// Use this directory, tar archive or image as root instead of the host's software
     #[arg(long, value_name = "DIR|TAR|IMAGE")]
     pub(crate) root: Option<PathBuf>,
@@ -167,6 +171,7 @@ impl ViewOptions {
             (self.root.is_some(), "--root"),
             (self.image.is_some(), "--image"),
             (!self.temporary.is_empty(), "--tmpfs"),
+            (self.read_only, "--read-only"),
             (self.bare, "--bare"),
         ];
         options.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
@@ -175,11 +180,12 @@ impl ViewOptions {
 
 impl From<&ViewOptions> for ViewSpec {
     fn from(options: &ViewOptions) -> ViewSpec {
-        let ViewOptions { variables, variable_files, directory, user, image, entrypoint, temporary, root, bare, volumes } = options.clone();
+        let ViewOptions { variables, variable_files, directory, user, image, entrypoint, temporary, read_only, root, bare, volumes } =
+            options.clone();
         let variables: Vec<Variable> = variable_files.into_iter().flat_map(|file| file.0).chain(variables).collect();
         let variables = environment::values(&variables).collect();
         let image = image.map(|name| ImageSpec { name, entrypoint, has_terminal: false });
-        ViewSpec { variables, directory, user, root, image, temporary, bare, volumes }
+        ViewSpec { variables, directory, user, root, image, temporary, read_only, bare, volumes }
     }
 }
 

@@ -86,8 +86,11 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
     let read_only: Vec<&[u8]> = strings.by_ref().take(boot_arguments.header.read_only as usize).collect();
-    for path in strings.take(boot_arguments.header.mounts as usize) {
+    for path in strings.by_ref().take(boot_arguments.header.mounts as usize) {
         files.mount_live(path, time(clock::wall())).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
+    }
+    for path in strings.take(boot_arguments.header.temporary as usize) {
+        files.separate(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
     let header = boot_arguments.header;
     let raw = header.options & options::RAW_TERMINAL != 0;

@@ -155,6 +155,7 @@ fn unsupported(spec: &TemplateSpec) -> Option<&'static str> {
         (view.root.is_some(), "root (--root)"),
         (view.image.is_some(), "image (--image)"),
         (!view.temporary.is_empty(), "--tmpfs"),
+        (view.read_only, "--read-only"),
         (view.bare, "bare (--bare)"),
         (spec.variants > 1, "variants (--variants)"),
         // The built-in templates request training, which spares a host's clones reads of a file.

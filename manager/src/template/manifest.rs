@@ -171,6 +171,8 @@ impl Manifest {
             root: self.root.clone(),
             image,
             temporary: self.temporary.clone(),
+            // The program's cell was frozen with this.
+            read_only: false,
             bare: self.bare,
             volumes: volumes.collect(),
         };

@@ -5,6 +5,7 @@ use super::ViewError;
 use crate::host;
 use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -23,6 +24,8 @@ pub struct ViewSpec {
     pub image: Option<ImageSpec>,
     /// Directories of the cell that are empty at the start, whatever the root has there, with their permissions.
     pub temporary: Vec<(PathBuf, u16)>,
+    /// The program may change only volumes that are writable and temporary directories.
+    pub read_only: bool,
     /// The program sees nothing of the host but itself.
     pub bare: bool,
     /// Files and directories of the host that it sees.
@@ -133,6 +136,12 @@ impl ViewSpec {
             None => "clones and cells of a service cannot write to the host: add `:ro`".into(),
         };
         changing.map_or(Ok(()), |volume| Err(ViewError::Volume { volume: volume.host.clone(), reason: reason(volume) }))
+    }
+
+    /// The directories of the cell that are file systems of their own. If the root is read-only, `/dev` is one of them, for terminals.
+    pub(super) fn own_file_systems(&self) -> Vec<Vec<u8>> {
+        let devices = self.read_only.then(|| b"/dev".to_vec());
+        devices.into_iter().chain(self.temporary.iter().map(|(path, _)| path.as_os_str().as_bytes().to_vec())).collect()
     }
 
     /// Whether the program is one of the host's software.

@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
 
 /// A request for a cell in this view. Paths of the host become absolute.
 fn with_view(cell: NewCell, view: &ViewSpec, caller: &HostEnvironment) -> Result<NewCell, Failure> {
-    let ViewSpec { variables: _, directory, user, root, image, temporary, bare, volumes } = view;
+    let ViewSpec { variables: _, directory, user, root, image, temporary, read_only, bare, volumes } = view;
     let here = caller.directory.as_deref().unwrap_or(Path::new("/"));
     let text = |text: &OsStr| text.to_owned().into_string().map_err(Failure::NotUtf8);
     let path = |path: &Path| text(path.as_os_str());
@@ -85,6 +85,7 @@ fn with_view(cell: NewCell, view: &ViewSpec, caller: &HostEnvironment) -> Result
         entrypoint: image.as_ref().and_then(|image| image.entrypoint.as_deref()).map(text).transpose()?,
         root: root.as_deref().map(of_host).transpose()?,
         bare: *bare,
+        read_only: *read_only,
         volumes: volumes.iter().map(volume).collect::<Result<_, Failure>>()?,
         tmpfs: temporary
             .iter()

@@ -149,6 +149,15 @@ impl Files {
         if self.current.credentials.may(status.owner(), status.is_directory(), wanted) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
+    /// Makes a directory a file system of its own.
+    ///
+    /// # Errors
+    /// Those of path lookup and of [`Tree::separate`](super::tree::Tree::separate).
+    pub fn separate(&mut self, path: &[u8]) -> Result<(), Errno> {
+        let inode = self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?;
+        self.tree.separate(inode, path)
+    }
+
     /// Forbids changes of a volume, by its mount point, or of a file of a volume.
     ///
     /// # Errors

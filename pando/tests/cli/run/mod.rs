@@ -12,6 +12,7 @@ mod nested_messages;
 mod nested_service;
 mod page;
 mod processor;
+mod read_only;
 mod signals;
 mod starts;
 mod streams;

@@ -10,16 +10,18 @@ use crate::files::status::{device_of, made_up, minor, numbers};
 use crate::files::tree::volume::VolumeIndex;
 use crate::system::System;
 
-/// The volumes and `/proc`, in the format of `mounts` or of `mountinfo`.
+/// The volumes, the directories that are file systems of their own, and `/proc`, in the format of `mounts` or of `mountinfo`.
 pub(super) fn mounts(system: &System, info: bool) -> Vec<u8> {
     let points = memory::volumes();
     let access = |is_read_only| if is_read_only { "ro" } else { "rw" };
     let devices = (0..).zip(system.files.tree.volumes());
     let devices = devices.map(|(index, volume)| (device_of(VolumeIndex(index), &volume.image), access(volume.is_read_only)));
     let volumes = devices.zip(points.mount_points()).map(|((device, access), point)| (device, access, point, "overlay"));
+    let temporary = system.files.tree.temporary();
+    let temporary = temporary.map(|(index, path)| (made_up(minor::VOLUMES + u32::from(index.0)), "rw", path, "tmpfs"));
     let mut text = Vec::new();
     let generated = [(made_up(minor::PROC), "rw", &b"/proc"[..], "proc"), (made_up(minor::SYSTEM), "rw", b"/sys", "sysfs")];
-    for (number, (device, access, point, kind)) in (1..).zip(volumes.chain(generated)) {
+    for (number, (device, access, point, kind)) in (1..).zip(volumes.chain(temporary).chain(generated)) {
         let above = if number == 1 { 0 } else { 1 };
         let point: Vec<u8> = point.iter().flat_map(|&byte| escaped(byte)).collect();
         let (before, after) = if info {

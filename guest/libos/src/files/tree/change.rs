@@ -3,6 +3,7 @@
 //! memory or on a corrupt image.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::directory::{Dentry, Directory};
 use super::node::{Body, Node, NodeId, Times};
@@ -11,6 +12,7 @@ use super::{InodeRef, Tree};
 use crate::credentials::Owner;
 use crate::erofs::{FileType, Image, Time};
 use crate::errno::Errno;
+use crate::files::status::{made_up, minor};
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
@@ -189,6 +191,33 @@ impl Tree {
         let root = *self.volume(VolumeIndex::ROOT)?;
         self.volumes.push(Volume { parent, is_read_only: false, ..root });
         Ok(volume)
+    }
+
+    /// Makes a directory a file system of its own, with the files below it that no image has; `path` is its name in the list of mounts. The
+    /// directory must hold no files of an image.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `ENOSPC`, `EIO`; `ENOMEM`: there are too many volumes.
+    pub fn separate(&mut self, directory: InodeRef, path: &[u8]) -> Result<(), Errno> {
+        let root = self.copy_up(directory)?;
+        let parent = self.node(root)?.directory()?.parent;
+        let (before, volume) = (self.node(root)?.volume, self.add_volume(parent)?);
+        let mut pending = alloc::vec![root];
+        while let Some(id) = pending.pop() {
+            let node = self.node_mut(id)?;
+            (node.volume, node.device) = (volume, made_up(minor::VOLUMES + u32::from(volume.0)));
+            let Ok(directory) = self.node(id)?.directory() else { continue };
+            let below: Vec<InodeRef> = directory.added(0).map(|(_, _, inode)| inode).collect();
+            // Files of another volume are below a mount point.
+            let is_inside = |id: &NodeId| self.node(*id).is_ok_and(|node| node.volume == before);
+            pending.extend(
+                below.into_iter().filter_map(|inode| if let InodeRef::Node(id) = inode { Some(id) } else { None }).filter(is_inside),
+            );
+        }
+        let nid = self.volume(volume)?.image.root();
+        self.nodes_of_inodes.insert(ImageInode { volume, nid }, root);
+        self.temporary.push((volume, path.into()));
+        Ok(())
     }
 
     /// Adds the root of a volume as a node.

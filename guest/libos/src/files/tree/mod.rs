@@ -18,6 +18,7 @@ pub mod node;
 mod original;
 pub mod volume;
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -83,6 +84,8 @@ pub struct Tree {
     nodes: Nodes,
     /// Files of volumes that may not be changed, as if each was mounted read-only.
     read_only_files: Vec<ImageInode>,
+    /// Directories that are file systems of their own, with their paths.
+    temporary: Vec<(VolumeIndex, Box<[u8]>)>,
     /// The inodes that became nodes.
     nodes_of_inodes: BTreeMap<ImageInode, NodeId>,
     next_number: u64,
@@ -106,6 +109,7 @@ impl Tree {
             volumes,
             nodes: Nodes::default(),
             read_only_files: Vec::new(),
+            temporary: Vec::new(),
             nodes_of_inodes: BTreeMap::new(),
             next_number: FIRST_NUMBER,
             owned: 0,
@@ -381,6 +385,24 @@ impl Tree {
             _ => return Err(Errno::EINVAL),
         }
         Ok(())
+    }
+
+    /// The directories that are file systems of their own, with their paths.
+    pub fn temporary(&self) -> impl Iterator<Item = (VolumeIndex, &[u8])> {
+        self.temporary.iter().map(|(volume, path)| (*volume, &**path))
+    }
+
+    /// Performs a change of the libOS itself, which a read-only root does not forbid.
+    ///
+    /// # Errors
+    /// Those of the change.
+    pub fn with_writable_root(&mut self, change: impl FnOnce(&mut Tree) -> Result<(), Errno>) -> Result<(), Errno> {
+        let is_read_only =
+            |tree: &mut Tree, set: bool| tree.volumes.first_mut().map(|root| core::mem::replace(&mut root.is_read_only, set));
+        let before = is_read_only(self, false);
+        let done = change(self);
+        is_read_only(self, before.unwrap_or_default());
+        done
     }
 
     /// Whether a file may not be changed, whatever its permissions.
