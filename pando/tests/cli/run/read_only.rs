@@ -58,5 +58,6 @@ fn clones_and_programs_of_a_service_are_read_only_too() {
     ]);
     assert_eq!((started.status, &started.errors[..]), (0, ""));
     service.hear("/v1/cells/box", "y\n");
-    assert!(fixture.pando(&["logs", "box"]).errors.contains("Read-only file system"));
+    let logs = fixture.pando(&["logs", "box"]);
+    assert!(logs.output == "y\n" && logs.errors.contains("Read-only file system"), "{} {}", logs.output, logs.errors);
 }
