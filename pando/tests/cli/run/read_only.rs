@@ -54,10 +54,10 @@ fn clones_and_programs_of_a_service_are_read_only_too() {
         "busybox",
         "sh",
         "-c",
-        "echo x > /new; echo y > /dev/shm/y; cat /dev/shm/y",
+        "echo x > /new; echo kept > /dev/shm/y; cat /dev/shm/y",
     ]);
     assert_eq!((started.status, &started.errors[..]), (0, ""));
-    service.hear("/v1/cells/box", "y\n");
+    service.hear("/v1/cells/box", "kept");
     let logs = fixture.pando(&["logs", "box"]);
-    assert!(logs.output == "y\n" && logs.errors.contains("Read-only file system"), "{} {}", logs.output, logs.errors);
+    assert!(logs.output == "kept\n" && logs.errors.contains("Read-only file system"), "{} {}", logs.output, logs.errors);
 }
