@@ -7,15 +7,18 @@ use crate::environment::HostEnvironment;
 use crate::host;
 use crate::template::create_private_directory;
 use crate::view::{VolumeName, VolumeSpec};
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The prefix of directories that are being removed; no volume has such a name.
 const REMOVED: &str = ".removed-";
-/// How often a volume that was removed at the same moment is created again.
-const ATTEMPTS: usize = 8;
+/// How often a lock that another process holds for a moment is tried, and how long each time.
+const ATTEMPTS: usize = 50;
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Why a named volume cannot be created, used or removed.
 #[derive(Debug, thiserror::Error)]
@@ -26,16 +29,13 @@ pub enum VolumeError {
     /// There is no volume of this name.
     #[error("there is no volume {0}: `pando volume ls` lists the volumes")]
     Missing(VolumeName),
-    /// A volume of this name exists.
-    #[error("there is a volume {0} already: use it, remove it (`pando volume rm {0}`), or choose another name")]
-    Exists(VolumeName),
-    /// There is no volume of this name, but a file in the current directory.
+    /// There is no volume of this name, but a file or directory in the current one.
     #[error(
-        "-v {0}: there is no volume {0}, but a file of this name here: write ./{0} for the file, or create the volume (`pando volume create {0}`)"
+        "cannot use volume {0}: it does not exist, and ./{0} does: write ./{0} for that, or create the volume (`pando volume create {0}`)"
     )]
     LikeFile(VolumeName),
     /// A cell uses it.
-    #[error("volume {0} is in use by a cell: end the cell first")]
+    #[error("volume {0} is in use by a cell: end its `pando run` first")]
     InUse(VolumeName),
     /// The host refuses.
     #[error("{}: {}", path.display(), host::plain(source))]
@@ -78,17 +78,16 @@ impl VolumeStore {
         self.directory.join(name.to_string())
     }
 
-    /// Creates an empty volume.
+    /// Creates an empty volume, unless there is one of this name.
     ///
     /// # Errors
-    /// It exists, or the host refuses.
+    /// The host refuses.
     pub fn create(&self, name: &VolumeName) -> Result<(), VolumeError> {
         let path = self.path(name);
-        let created = create_private_directory(&self.directory).and_then(|()| fs::create_dir(&path));
-        created.map_err(|source| match source.kind() {
-            ErrorKind::AlreadyExists => VolumeError::Exists(name.clone()),
-            _ => VolumeError::File { path, source },
-        })
+        match create_private_directory(&self.directory).and_then(|()| fs::create_dir(&path)) {
+            Err(source) if source.kind() != ErrorKind::AlreadyExists => Err(VolumeError::File { path, source }),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// All volumes, by name.
@@ -114,9 +113,13 @@ impl VolumeStore {
     /// # Errors
     /// There is none of this name, or the host refuses.
     pub fn find(&self, name: &VolumeName) -> Result<StoredVolume, VolumeError> {
-        let (file, directory) = (self.open(name)?, self.path(name));
-        let is_used = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-        Ok(StoredVolume { name: name.clone(), directory, is_used })
+        let is_used = match self.open(name) {
+            Ok(file) => matches!(file.try_lock(), Err(TryLockError::WouldBlock)),
+            Err(VolumeError::Missing(name)) => return Err(VolumeError::Missing(name)),
+            // Its permissions forbid this process to know.
+            Err(_) => false,
+        };
+        Ok(StoredVolume { name: name.clone(), directory: self.path(name), is_used })
     }
 
     /// Removes a volume with its files.
@@ -124,17 +127,33 @@ impl VolumeStore {
     /// # Errors
     /// There is none of this name, a cell uses it, or the host refuses.
     pub fn remove(&self, name: &VolumeName) -> Result<(), VolumeError> {
-        let file = self.open(name)?;
         let path = self.path(name);
         let failed = |source| VolumeError::File { path: path.clone(), source };
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(VolumeError::InUse(name.clone())),
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        // A cell may have made it unreadable.
+        if let Err(VolumeError::File { .. }) = self.open(name) {
+            fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
         }
+        let file = self.open(name)?;
+        lock(name, &path, || file.try_lock())?;
         // From here on a cell that wants it gets a new one.
-        let removed = tempfile::Builder::new().prefix(REMOVED).tempdir_in(&self.directory).map_err(failed)?;
-        fs::rename(&path, removed.path()).and_then(|()| fs::remove_dir_all(removed.path())).map_err(failed)
+        let removed = tempfile::Builder::new().prefix(REMOVED).tempdir_in(&self.directory).map_err(failed)?.keep();
+        fs::rename(&path, &removed).map_err(failed)?;
+        self.remove_leftovers()
+    }
+
+    /// Removes what this and earlier removals have set aside.
+    fn remove_leftovers(&self) -> Result<(), VolumeError> {
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            if entry.file_name().as_bytes().starts_with(REMOVED.as_bytes()) {
+                let path = entry.path();
+                let removed = fs::remove_dir_all(&path).or_else(|_| {
+                    make_removable(&path)?;
+                    fs::remove_dir_all(&path)
+                });
+                removed.map_err(|source| VolumeError::File { path, source })?;
+            }
+        }
+        Ok(())
     }
 
     /// Opens the directory of a volume.
@@ -151,22 +170,44 @@ impl VolumeStore {
     /// Opens a volume for a cell, and creates it if there is none of this name. Returns its directory, and a lock of it.
     fn acquire(&self, name: &VolumeName) -> Result<(PathBuf, File), VolumeError> {
         let path = self.path(name);
-        let failed = |source| VolumeError::File { path: path.clone(), source };
         for _ in 0..ATTEMPTS {
-            match self.create(name) {
-                Ok(()) | Err(VolumeError::Exists(_)) => {}
-                Err(error) => return Err(error),
+            self.create(name)?;
+            let file = match self.open(name) {
+                Err(VolumeError::Missing(_)) => continue,
+                opened => opened?,
+            };
+            lock(name, &path, || file.try_lock_shared())?;
+            if is_at(&file, &path) {
+                return Ok((path, file));
             }
-            let Ok(file) = self.open(name) else { continue };
-            match file.try_lock_shared() {
-                Ok(()) if is_at(&file, &path) => return Ok((path, file)),
-                // It is being removed.
-                Ok(()) | Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(source)) => return Err(failed(source)),
-            }
+            // It was removed meanwhile.
         }
         Err(VolumeError::InUse(name.clone()))
     }
+}
+
+/// Takes a lock, which another process may hold for a moment, to see whether the volume is in use.
+fn lock(name: &VolumeName, path: &Path, take: impl Fn() -> Result<(), TryLockError>) -> Result<(), VolumeError> {
+    for _ in 0..ATTEMPTS {
+        match take() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::Error(source)) => return Err(VolumeError::File { path: path.into(), source }),
+        }
+    }
+    Err(VolumeError::InUse(name.clone()))
+}
+
+/// Gives the owner all permissions for a directory and those below it. Does not follow links.
+fn make_removable(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_removable(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a path still leads to an open directory.
@@ -202,8 +243,9 @@ pub fn acquire(volumes: &mut [VolumeSpec], environment: &HostEnvironment) -> Res
 
 #[cfg(test)]
 mod tests {
-    use super::{VolumeError, VolumeStore};
+    use super::{Permissions, VolumeError, VolumeStore};
     use crate::view::VolumeName;
+    use std::os::unix::fs::PermissionsExt;
 
     fn name(text: &str) -> VolumeName {
         text.parse().expect("it is a name")
@@ -217,13 +259,19 @@ mod tests {
         assert!(matches!(store.remove(&name("data")), Err(VolumeError::Missing(_))));
         let (path, lock) = store.acquire(&name("data")).expect("it is created");
         std::fs::write(path.join("file"), "kept").expect("it can be written");
-        assert!(matches!(store.create(&name("data")), Err(VolumeError::Exists(_))));
+        store.create(&name("data")).expect("it exists");
         assert!(matches!(store.remove(&name("data")), Err(VolumeError::InUse(_))));
         let (again, second) = store.acquire(&name("data")).expect("two cells share it");
         assert_eq!((again, store.find(&name("data")).map(|found| found.is_used).ok()), (path.clone(), Some(true)));
         drop((lock, second));
         assert!(store.all().is_ok_and(|all| all.len() == 1 && !all[0].is_used));
+        std::fs::create_dir(path.join("closed")).expect("it can be written");
+        for closed in [path.join("closed"), path.clone()] {
+            std::fs::set_permissions(closed, Permissions::from_mode(0)).expect("it is ours");
+        }
+        assert!(store.all().is_ok_and(|all| all.len() == 1));
         store.remove(&name("data")).expect("no cell uses it");
+        assert_eq!(std::fs::read_dir(&store.directory).expect("it exists").count(), 0);
         assert!(!path.exists() && store.all().is_ok_and(|all| all.is_empty()));
     }
 

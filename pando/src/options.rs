@@ -21,7 +21,7 @@ pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
         [path] => (path, path, false, false, false),
         [host, cell] => (host, cell, true, false, false),
         [host, cell, mode] => match mode.as_bytes() {
-            b"copy" => (host, cell, true, false, false),
+            b"copy" | b"rw" => (host, cell, true, false, false),
             b"live" => (host, cell, false, false, true),
             b"live,ro" | b"ro,live" => (host, cell, false, true, true),
             b"ro" => (host, cell, false, true, false),
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(name("a:/b"), Ok((Some("a".into()), true, false)));
         assert_eq!(name("a:/b:ro"), Ok((Some("a".into()), true, true)));
         assert!(name("a:/b:copy").is_err());
-        for text in ["", ":", "/a:", ":/b", "/a:b", "/a:ro", "/a:/b:rw", "/a:/b:ro:x", "/a:/", "/a:/b/.."] {
+        for text in ["", ":", "/a:", ":/b", "/a:b", "/a:ro", "/a:/b:wr", "/a:/b:ro:x", "/a:/", "/a:/b/.."] {
             assert!(volume(text).is_err(), "{text}");
         }
     }

@@ -254,6 +254,12 @@ impl View {
         Ok(place)
     }
 
+    /// The mount points of all that is neither of these volumes of the host nor below them.
+    fn mounts_of_root(&self, shown: &[(PathBuf, &Path)]) -> impl Iterator<Item = Vec<u8>> {
+        let is_volume = |mount: &[u8]| shown.iter().any(|(place, _)| place.as_os_str().as_bytes() == mount);
+        self.volumes.iter().map(|volume| volume.mount.clone()).filter(move |mount| !is_volume(mount))
+    }
+
     /// Makes a mount point for a directory of the host that is not part of the view's images. Returns the path without links.
     ///
     /// # Errors

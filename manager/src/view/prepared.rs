@@ -115,9 +115,7 @@ impl PreparedView {
                 live.push(LiveVolume { host: host.clone(), cell: mount_point, read_only: *read_only });
                 continue;
             }
-            if spec.read_only && *writable && !host.is_dir() {
-                return Err(failed("with --read-only a single file cannot be changed: mount its directory, or the file with `:ro`".into()));
-            }
+            spec.check_writable(*writable, host).map_err(failed)?;
             // Leftovers of a killed process are removed before the view is made.
             let export = if *writable { Some(Exports::open(host).map_err(|error| failed(host::plain(&error)))?) } else { None };
             let place: PathBuf = OsString::from_vec(view.show(host, cell).map_err(|error| failed(not_shown(error)))?).into();
@@ -136,9 +134,7 @@ impl PreparedView {
         }
         check_live(&live, &shown)?;
         if spec.read_only {
-            let of_root = view.volumes.iter().map(|volume| volume.mount.clone());
-            let is_volume = |mount: &[u8]| shown.iter().any(|(place, _)| place.as_os_str().as_bytes() == mount);
-            protected.extend(of_root.filter(|mount| !is_volume(mount)));
+            protected.extend(view.mounts_of_root(&shown));
         }
         view.read_replaced(&exports.replaced);
         let authority = Authority { change: view.authority.change && !exports.is_empty(), ..view.authority };

@@ -6,7 +6,7 @@ use crate::host;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// The files and the environment that a program sees. By default the host's software and the current directory.
@@ -132,10 +132,20 @@ impl ViewSpec {
     pub(crate) fn check_unchanging(&self) -> Result<(), ViewError> {
         let changing = self.volumes.iter().find(|volume| volume.writable || volume.live);
         let reason = |volume: &VolumeSpec| match &volume.name {
-            Some(name) => format!("clones and cells of a service cannot use named volumes: for a file or a directory, write ./{name}"),
+            Some(name) => format!(
+                "clones and cells of a service cannot use named volumes, which are live; if {name} is a file or a directory, write ./{name}"
+            ),
             None => "clones and cells of a service cannot write to the host: add `:ro`".into(),
         };
         changing.map_or(Ok(()), |volume| Err(ViewError::Volume { volume: volume.host.clone(), reason: reason(volume) }))
+    }
+
+    /// Checks that a volume of the host can be changed if it is to be: a single file is part of the root.
+    pub(super) fn check_writable(&self, writable: bool, host: &Path) -> Result<(), String> {
+        match self.read_only && writable && !host.is_dir() {
+            true => Err("with --read-only a single file cannot be changed: mount its directory, or the file with `:ro`".into()),
+            false => Ok(()),
+        }
     }
 
     /// The directories of the cell that are file systems of their own. If the root is read-only, `/dev` is one of them, for terminals.

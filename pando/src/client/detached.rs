@@ -19,8 +19,8 @@ use std::path::Path;
 const VOLUME: &str = "cells of `pando serve` cannot write to the host: add `:ro` or `:snapshot`, or run the program without -d, in the \
     background of your shell (`&`)";
 /// The advice about named volumes.
-const NAMED_VOLUME: &str = "they are live: run the program without -d, in the background of your shell (`&`); for a file or a directory, \
-    write ./NAME";
+const NAMED_VOLUME: &str = "named volumes are live, and cells of `pando serve` cannot write to the host: run the program without -d, in the \
+    background of your shell (`&`); if NAME is a file or a directory, write ./NAME";
 /// The advice about options of a network.
 const NETWORK: &str =
     "`pando serve` has only networks of cells, `--allow` and `-p`: run the program without -d, in the background of your shell (`&`)";

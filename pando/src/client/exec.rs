@@ -2,7 +2,7 @@
 //! `pando exec`: an additional program in a cell of `pando serve`, with the streams of this process.
 
 use super::cells::show;
-use crate::api::{JobPiece, NewJob, TerminalSize};
+use crate::api::{JobPiece, NewJob, Source, TerminalSize, TextOrBytes};
 use crate::completion;
 use crate::connection::{Client, lines, wait_for};
 use crate::environment::{self, Variable};
@@ -14,9 +14,8 @@ use clap_complete::ArgValueCandidates;
 use hyper::{Method, header};
 use signal_hook::consts::SIGCONT;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The variable that names the kind of terminal.
 const TERM: &str = "TERM";
@@ -91,9 +90,16 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
     wait_for(async {
         let mut status = None;
         let answer = client.post_with_input(&format!("/v1/cells/{}/exec", options.cell), &request).await?;
+        // Before the terminal is raw, so that no signal leaves it so.
+        let mut signals = options.terminal.then(TerminalSignals::listen).transpose()?;
         let raw = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
         let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok()).unwrap_or_default().to_owned();
         let take = async |piece| match piece {
+            // The libOS's own message, at a terminal that does not add carriage returns.
+            JobPiece::Said { stream: Source::Stderr, data } if options.terminal => {
+                let text = String::from_utf8_lossy(&data.bytes().unwrap_or_default()).replace('\n', "\r\n");
+                show(Source::Stderr, &TextOrBytes::Plain(text)).await
+            }
             JobPiece::Said { stream, data } => show(stream, &data).await,
             JobPiece::Ended { exit_code, .. } => {
                 status = Some(exit_code);
@@ -102,9 +108,8 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         };
         tokio::select! {
             read = lines(answer, take) => read?,
-            never = follow_window(&client, &place), if options.terminal => match never? {},
             // The service kills the program of a client that is gone.
-            signal = end_signal(), if options.terminal => return Ok(128 + signal?),
+            signal = follow(&client, &place, &mut signals), if options.terminal => return Ok(128 + signal?),
         }
         drop(raw);
         status.ok_or_else(|| Failure::Gone(std::io::ErrorKind::UnexpectedEof.into()))
@@ -117,38 +122,45 @@ fn window() -> TerminalSize {
     TerminalSize { rows, columns }
 }
 
-/// Forwards changes of the size of this process's terminal, until the caller drops this. A process that was stopped has the terminal's
-/// settings to restore, too.
-///
-/// # Errors
-/// Signals cannot be received.
-async fn follow_window(client: &Client, place: &str) -> Result<Infallible, Failure> {
-    let mut resized = signal(SignalKind::window_change()).map_err(Failure::Signals)?;
-    let mut continued = signal(SignalKind::from_raw(SIGCONT)).map_err(Failure::Signals)?;
-    loop {
-        tokio::select! {
-            _ = resized.recv() => {}
-            _ = continued.recv() => terminal::resume().map_err(Failure::Terminal)?,
-        }
-        let TerminalSize { rows, columns } = window();
-        // The program may have ended.
-        let _ = client.ask::<()>(Method::POST, &format!("{place}/resize?rows={rows}&columns={columns}"), &()).await;
+/// The signals of a process whose terminal a program in a cell has.
+struct TerminalSignals {
+    resized: Signal,
+    continued: Signal,
+    /// Those that end this process, by number.
+    ends: [(u8, Signal); 4],
+}
+
+impl TerminalSignals {
+    fn listen() -> Result<TerminalSignals, Failure> {
+        let listen = |kind| signal(kind).map_err(Failure::Signals);
+        let end = |kind: SignalKind| Ok((kind.as_raw_value() as u8, listen(kind)?));
+        Ok(TerminalSignals {
+            resized: listen(SignalKind::window_change())?,
+            continued: listen(SignalKind::from_raw(SIGCONT))?,
+            ends: [end(SignalKind::interrupt())?, end(SignalKind::terminate())?, end(SignalKind::hangup())?, end(SignalKind::quit())?],
+        })
     }
 }
 
-/// Waits for a signal that ends this process, so that the terminal is restored first. Returns its number.
+/// Forwards the size of this process's terminal whenever it changes. After a stop of this process it makes the terminal raw again. Returns
+/// the number of the signal that ends this process.
 ///
 /// # Errors
-/// Signals cannot be received.
-async fn end_signal() -> Result<u8, Failure> {
-    let listen = |kind| signal(kind).map_err(Failure::Signals);
-    let (mut interrupted, mut terminated) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    let (mut hung_up, mut quit) = (listen(SignalKind::hangup())?, listen(SignalKind::quit())?);
-    let kind = tokio::select! {
-        _ = interrupted.recv() => SignalKind::interrupt(),
-        _ = terminated.recv() => SignalKind::terminate(),
-        _ = hung_up.recv() => SignalKind::hangup(),
-        _ = quit.recv() => SignalKind::quit(),
-    };
-    Ok(kind.as_raw_value() as u8)
+/// The terminal cannot be made raw.
+async fn follow(client: &Client, place: &str, signals: &mut Option<TerminalSignals>) -> Result<u8, Failure> {
+    let Some(TerminalSignals { resized, continued, ends }) = signals else { return std::future::pending().await };
+    let [first, second, third, fourth] = ends;
+    loop {
+        let TerminalSize { rows, columns } = window();
+        // The program may have ended.
+        let _ = client.ask::<()>(Method::POST, &format!("{place}/resize?rows={rows}&columns={columns}"), &()).await;
+        tokio::select! {
+            _ = resized.recv() => {}
+            _ = continued.recv() => terminal::resume().map_err(Failure::Terminal)?,
+            _ = first.1.recv() => return Ok(first.0),
+            _ = second.1.recv() => return Ok(second.0),
+            _ = third.1.recv() => return Ok(third.0),
+            _ = fourth.1.recv() => return Ok(fourth.0),
+        }
+    }
 }

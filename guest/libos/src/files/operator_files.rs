@@ -59,7 +59,7 @@ impl Files {
         let id = self.with_current(&mut process_files, |files| files.create_pty(now))?;
         if let Ok(pty) = self.ptys.get_mut(id) {
             pty.locked = false;
-            // Unlike other pseudo terminals it is that of a person, whose keys are UTF-8.
+            // Its input is UTF-8 (`IUTF8`), as at the operator's terminal.
             pty.terminal.settings = Settings::default();
             (pty.terminal.session, pty.terminal.foreground) = (process, process);
         }

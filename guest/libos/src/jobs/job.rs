@@ -113,6 +113,9 @@ impl Job {
 
     /// The operator has closed an output.
     pub(super) fn close_output(&mut self, index: usize, files: &mut Files) {
+        if let Some(id) = self.terminal.take_if(|_| index == 0) {
+            files.hang_up(id);
+        }
         if let Some(pipe) = self.outputs[index].take() {
             files.close_pipe(pipe, true);
         }
@@ -120,9 +123,6 @@ impl Job {
 
     /// Closes its pipes, or hangs up its terminal.
     pub(super) fn close(&mut self, files: &mut Files) {
-        if let Some(id) = self.terminal.take() {
-            files.hang_up(id);
-        }
         self.close_input(files);
         (0..self.outputs.len()).for_each(|index| self.close_output(index, files));
         self.break_off(Change::Exited(FAILED), files);
@@ -186,8 +186,9 @@ impl Job {
             }
         }
         if self.input_ended {
+            // 0 is no character: the program has none for this.
             let end = files.ptys.get(id).map_or(0, |pty| pty.terminal.settings.value(Character::EndOfFile));
-            self.input_ended = files.add_keys(id, &[end]) == 0;
+            self.input_ended = end != 0 && files.add_keys(id, &[end]) == 0;
         }
     }
 

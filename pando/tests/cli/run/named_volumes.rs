@@ -11,7 +11,9 @@ use std::process::Stdio;
 fn volumes_are_created_shared_and_removed() {
     needs_kvm!();
     let fixture = Fixture::new();
-    says(&fixture.pando(&["volume", "create", "data"]), "data\n");
+    for _ in 0..2 {
+        says(&fixture.pando(&["volume", "create", "data"]), "data\n");
+    }
     says(&fixture.pando(&["run", "-v", "data:/data", "--", "sh", "-c", "echo kept > /data/file"]), "");
     let mut command = fixture.command(&["run", "-v", "data:/data:ro", "--", "sh"]);
     let mut reader = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("pando starts");
@@ -44,10 +46,10 @@ fn a_volume_is_no_file_and_no_path() {
     let fixture = Fixture::new();
     std::fs::write(fixture.path("notes"), "a file").expect("the directory is ours");
     for (words, message) in [
-        (&["run", "-v", "notes:/notes:ro", "true"][..], "write ./notes for the file"),
+        (&["run", "-v", "notes:/notes:ro", "true"][..], "write ./notes for that"),
         (&["run", "-v", "data:/data:snapshot", "true"], "a named volume is live: give data:/data or data:/data:ro"),
-        (&["run", "-d", "-v", "data:/data", "true"], "for a file or a directory, write ./NAME"),
-        (&["template", "create", "-v", "data:/data", "made", "true"], "for a file or a directory, write ./data"),
+        (&["run", "-d", "-v", "data:/data", "true"], "if NAME is a file or a directory, write ./NAME"),
+        (&["template", "create", "-v", "data:/data", "made", "true"], "if data is a file or a directory, write ./data"),
         (&["volume", "create", "../x"], "is not a valid volume name"),
         (&["volume", "inspect", "missing"], "there is no volume missing: `pando volume ls` lists the volumes"),
         (&["volume", "rm", "missing"], "there is no volume missing"),
