@@ -111,6 +111,8 @@ impl SwapFile {
     fn note_moved(&mut self, bytes: &[u8]) -> Result<()> {
         self.moved += bytes.len() as u64 / PAGE_SIZE;
         if self.moved >= CACHED_PAGES {
+            // An error of a write that the cell around has put off: after a close it would be lost.
+            self.file.sync_data().map_err(|error| failed("write to", &self.name, &error))?;
             let opened = OpenOptions::new().read(true).write(true).open(&self.path);
             (self.file, self.moved) = (opened.map_err(|error| failed("open", &self.name, &error))?, 0);
         }

@@ -133,7 +133,7 @@ struct TerminalSignals {
 impl TerminalSignals {
     fn listen() -> Result<TerminalSignals, Failure> {
         let listen = |kind| signal(kind).map_err(Failure::Signals);
-        let end = |kind: SignalKind| Ok((kind.as_raw_value() as u8, listen(kind)?));
+        let end = |kind: SignalKind| listen(kind).map(|signal| (kind.as_raw_value() as u8, signal));
         Ok(TerminalSignals {
             resized: listen(SignalKind::window_change())?,
             continued: listen(SignalKind::from_raw(SIGCONT))?,

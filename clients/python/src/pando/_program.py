@@ -18,11 +18,30 @@ def find() -> Optional[str]:
     named = os.environ.get("PANDO")
     if named:
         return named
-    return str(BUNDLED) if BUNDLED.is_file() else shutil.which("pando")
+    return str(BUNDLED) if BUNDLED.is_file() else _in_path()
+
+
+def _in_path() -> Optional[str]:
+    """Returns the first program `pando` in PATH that is not the command of this package."""
+    for directory in os.get_exec_path():
+        found = shutil.which("pando", path=directory)
+        if found and not _is_python_script(found):
+            return found
+    return None
+
+
+def _is_python_script(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return False
+    return first.startswith(b"#!") and b"python" in first
 
 
 def main() -> None:
-    """The command `pando` of the wheel: becomes the program."""
-    if not BUNDLED.is_file():
+    """The command `pando` of this package: becomes the program."""
+    program = find()
+    if not program or _is_python_script(program):
         sys.exit("pando: this package has no program: it was installed from its source; install the wheel, or the program itself")
-    os.execv(BUNDLED, ["pando", *sys.argv[1:]])
+    os.execv(program, ["pando", *sys.argv[1:]])
