@@ -6,7 +6,6 @@
 //! time themselves, so that the cells around only wait.
 
 mod idle;
-mod rpc;
 
 use crate::bare::Bare;
 use crate::linux::PARTS;
@@ -55,7 +54,6 @@ pub(crate) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
-    rpc::run(options, &mut bare, report)?;
     let program = Compiled::new(PARTS)?;
     for DepthBenchmark { name, part, count, rounds, note } in BENCHMARKS {
         let count = if options.brief { count.div_ceil(BRIEF) } else { *count };

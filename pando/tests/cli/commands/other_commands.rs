@@ -257,8 +257,7 @@ fn a_brief_benchmark_of_linux_prints_each_figure() {
 
 #[test]
 fn a_brief_benchmark_of_nested_cells_prints_each_figure() {
-    let figures =
-        ["rpc-to-exit", "depth-cpu", "depth-syscall", "depth-touch", "depth-fork", "depth-read", "start-depth", "nester-idle-bytes"];
+    let figures = ["depth-cpu", "depth-syscall", "depth-touch", "depth-fork", "depth-read", "start-depth", "nester-idle-bytes"];
     compare("nest", &figures, &[]);
 }
 

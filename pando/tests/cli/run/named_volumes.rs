@@ -31,7 +31,7 @@ fn volumes_are_created_shared_and_removed() {
     let listed: Value = serde_json::from_str(&fixture.pando(&["volume", "ls", "--json"]).output).expect("it is one object");
     assert_eq!((&listed["name"], &listed["in_use"]), (&"data".into(), &true.into()));
     let refused = fixture.pando(&["volume", "rm", "data"]);
-    assert_eq!((refused.status, &refused.errors[..]), (1, "pando: volume data is in use by a cell: end the cell first\n"));
+    assert_eq!((refused.status, &refused.errors[..]), (1, "pando: volume data is in use by a cell: end its `pando run` first\n"));
     drop(commands);
     assert!(reader.wait().expect("it is our child").success());
     let described: Value = serde_json::from_str(&fixture.pando(&["volume", "inspect", "data"]).output).expect("it is an array");

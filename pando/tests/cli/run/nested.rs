@@ -173,7 +173,7 @@ print(call(other, 27, child), call(other, 22, ROOT, 50000, 0) > 0)
     let mut command = outer(&["--nest", "1"], "exec python3 -c \"$1\"");
     command.args(["sh", program]);
     let outcome = command.output().expect("pando starts");
-    let wanted = "EPERM EPERM EPERM EPERM EPERM EPERM\nEPERM EPERM -3\nEPERM EFAULT EINVAL\nEPERM True\n";
+    let wanted = "EPERM EPERM EPERM EPERM EPERM EPERM\nEPERM EPERM -3\n-14 EFAULT EINVAL\nEPERM True\n";
     assert_eq!(text(&outcome.stdout), wanted, "{}", text(&outcome.stderr));
 }
 
@@ -190,7 +190,7 @@ def call(*words):
     return struct.unpack('7q', record)[6]
 words = [b'/bin/sh', b'/', b'sh', b'-c', b'while :; do :; done']
 strings = b''.join(word + bytes(1) for word in words)
-block = struct.pack('14I', 3, 0, len(strings), *[0] * 11) + strings
+block = struct.pack('15I', 3, 0, len(strings), *[0] * 12) + strings
 buffer = ctypes.create_string_buffer(block)
 place = ctypes.addressof(buffer)
 def start():

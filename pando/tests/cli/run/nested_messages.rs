@@ -42,7 +42,7 @@ def start(name, label):
     cell = call(22, ROOT, 50000, 1)
     words = [b'/usr/bin/python3', b'/', b'python3', b'-c', sys.argv[1].encode(), name.encode()]
     strings = b''.join(word + bytes(1) for word in words)
-    block = struct.pack('14I', 4, 0, len(strings), 0, 16, *[0] * 9) + strings
+    block = struct.pack('15I', 4, 0, len(strings), 0, 16, *[0] * 10) + strings
     for at in range(0, len(block), 4096):
         piece = ctypes.create_string_buffer(block[at:at + 4096])
         assert call(16, cell << 32 | 0xffffffff, ARGUMENTS + at, ctypes.addressof(piece), len(block[at:at + 4096])) == 0
