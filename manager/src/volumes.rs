@@ -267,7 +267,7 @@ mod tests {
         assert!(store.all().is_ok_and(|all| all.len() == 1 && !all[0].is_used));
         std::fs::create_dir(path.join("closed")).expect("it can be written");
         for closed in [path.join("closed"), path.clone()] {
-            std::fs::set_permissions(closed, Permissions::from_mode(0)).expect("it is ours");
+            std::fs::set_permissions(closed, Permissions::from_mode(0o000)).expect("it is ours");
         }
         assert!(store.all().is_ok_and(|all| all.len() == 1));
         store.remove(&name("data")).expect("no cell uses it");

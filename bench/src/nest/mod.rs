@@ -19,8 +19,6 @@ use std::process::{Command, Stdio};
 const DEPTH: u32 = 16;
 /// Descendants of the outermost cell.
 const CELLS: u32 = 100;
-/// The reference of rows about messages.
-const REFERENCE_EXIT: &str = "the machine's bare exit";
 /// The reference of rows about depth.
 const REFERENCE: &str = "the same one deep";
 /// The factor by which a brief run does less.

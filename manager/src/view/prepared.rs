@@ -90,9 +90,7 @@ impl PreparedView {
     fn new(spec: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<(PreparedView, View), ViewError> {
         let (mut view, found) = Found::new(spec, command, environment)?;
         let Found { program, directory, arguments, user, account, variables, image } = found;
-        for (path, permissions) in &spec.temporary {
-            view.empty_directory(path, *permissions)?;
-        }
+        spec.temporary.iter().try_for_each(|(path, permissions)| view.empty_directory(path, *permissions))?;
         let (mut exports, mut change) = (Exports::default(), Vec::from_iter(environment.cache.clone()));
         let mut live = Vec::new();
         let (mut shown, mut protected): (Vec<(PathBuf, &Path)>, Vec<Vec<u8>>) = Default::default();
@@ -133,9 +131,7 @@ impl PreparedView {
             }
         }
         check_live(&live, &shown)?;
-        if spec.read_only {
-            protected.extend(view.mounts_of_root(&shown));
-        }
+        protected.extend(view.mounts_of_root(&shown).filter(|_| spec.read_only));
         view.read_replaced(&exports.replaced);
         let authority = Authority { change: view.authority.change && !exports.is_empty(), ..view.authority };
         let list = if view.renewal.is_some() { vec![PathBuf::from(STATE)] } else { Vec::new() };
