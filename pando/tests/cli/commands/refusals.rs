@@ -312,7 +312,7 @@ fn command_lines_that_mean_nothing() {
         check_usage(&["run", "-v", volume, "busybox"], &["--volume", "path is missing", "HOST:CELL"]);
     }
     check_usage(&["run", "-v", "/a:b", "busybox"], &["`b`", "absolute path", "/data"]);
-    check_usage(&["run", "-v", "/a:/b:rw", "busybox"], &["may follow the second colon", "not `rw`"]);
+    check_usage(&["run", "-v", "/a:/b:wr", "busybox"], &["may follow the second colon", "not `wr`"]);
     check_usage(&["run", "-v", "/a:/b:ro:x", "busybox"], &["too many colons"]);
     check_usage(&["run", "-e", "=x", "busybox"], &["name is missing", "NAME=VALUE"]);
     for user in ["", ":", "0:", "0:0:0"] {
