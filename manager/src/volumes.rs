@@ -217,15 +217,12 @@ fn is_at(file: &File, path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|named| opened.is_ok_and(|opened| opened == identity(&named)))
 }
 
-/// Locks of the named volumes of a cell, which cannot be removed while this exists.
-#[derive(Debug)]
-pub struct VolumeLocks(#[expect(dead_code, reason = "held for its locks")] Vec<File>);
-
-/// Replaces the names of volumes by their directories. A volume that does not exist is created.
+/// Replaces the names of volumes by their directories. A volume that does not exist is created. Returns their locks: the volumes cannot be
+/// removed while these files are open.
 ///
 /// # Errors
 /// A volume cannot be created or opened, or its name is that of a file here.
-pub fn acquire(volumes: &mut [VolumeSpec], environment: &HostEnvironment) -> Result<VolumeLocks, VolumeError> {
+pub fn acquire(volumes: &mut [VolumeSpec], environment: &HostEnvironment) -> Result<Vec<File>, VolumeError> {
     let mut locks = Vec::new();
     for volume in volumes {
         let Some(name) = &volume.name else { continue };
@@ -238,7 +235,7 @@ pub fn acquire(volumes: &mut [VolumeSpec], environment: &HostEnvironment) -> Res
         volume.host = directory;
         locks.push(lock);
     }
-    Ok(VolumeLocks(locks))
+    Ok(locks)
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl MonitoredProgram {
 pub(crate) struct ProgramOptions {
     /// Show a file or directory of the host, as for `pando run` (repeatable). The program's changes of files are lost with its cell, so
     /// HOST:CELL needs `:ro`, `:live,ro` or `:snapshot`
-    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL:MODE", value_parser = OsStringValueParser::new().try_map(lasting))]
+    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL:MODE", value_parser = OsStringValueParser::new().try_map(unchanging_volume))]
     volumes: Vec<OsString>,
 
     /// Set a variable in the program's environment, as for `pando run` (repeatable)
@@ -87,7 +87,7 @@ pub(crate) struct ProgramOptions {
 }
 
 /// Checks that a volume promises no changes on the host: a nested cell makes none.
-fn lasting(text: OsString) -> Result<OsString, String> {
+fn unchanging_volume(text: OsString) -> Result<OsString, String> {
     let volume = options::volume(text.clone())?;
     match volume.writable || (volume.live && !volume.read_only) {
         true => Err("changes of this program are lost with its cell: add `:ro`, `:live,ro` or `:snapshot`".into()),

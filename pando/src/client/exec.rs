@@ -109,7 +109,7 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         tokio::select! {
             read = lines(answer, take) => read?,
             // The service kills the program of a client that is gone.
-            signal = follow(&client, &place, &mut signals), if options.terminal => return Ok(128 + signal?),
+            signal = follow(&client, &place, &mut signals) => return Ok(128 + signal?),
         }
         drop(raw);
         status.ok_or_else(|| Failure::Gone(std::io::ErrorKind::UnexpectedEof.into()))
