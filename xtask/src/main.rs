@@ -5,6 +5,7 @@ mod dist;
 mod fresh;
 mod fuzz;
 mod hardware;
+mod leftovers;
 mod packages;
 mod sources;
 mod suite;

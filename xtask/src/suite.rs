@@ -7,11 +7,12 @@ use anyhow::{Context, Result, ensure};
 use std::env;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::hardware::{self, HardwareReport, Kind, Options};
+use crate::leftovers;
 use crate::packages;
 use crate::sources;
 use crate::tally::{OutputParser, Tally};
@@ -97,19 +98,23 @@ fn stage(name: &'static str, run: impl FnOnce() -> Result<HardwareReport>) -> St
     StageReport { name, report, took: started.elapsed() }
 }
 
-/// Runs `cargo test`, passing its output on as it comes.
+/// Runs `cargo test`, passing its output on as it comes. Processes that tests leave running are ended, and count as a failure.
 fn cargo_test(mut cargo: Command) -> Result<HardwareReport> {
+    leftovers::adopt()?;
     let mut child = cargo.stdout(Stdio::piped()).spawn().context("starting cargo")?;
     let output = child.stdout.take().context("cargo has no output")?;
-    let mut listener = OutputParser::default();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("reading cargo's output")?;
-        let line = String::from_utf8_lossy(&line);
-        if listener.hear(&line) {
-            println!("{line}");
-        }
+    let (listener, status, left_running) = thread::scope(|scope| {
+        let listener = scope.spawn(move || print_tests(output));
+        let status = child.wait();
+        // They may hold the pipe open.
+        let left_running = leftovers::end(leftovers::GRACE);
+        (listener.join().expect("it does not panic"), status, left_running)
+    });
+    let (mut listener, status) = (listener?, status.context("waiting for cargo")?);
+    for command in left_running {
+        println!("left running by a test, and ended: {command}");
+        listener.fail();
     }
-    let status = child.wait().context("waiting for cargo")?;
     if status.code() == Some(workspace::TIMED_OUT) {
         println!("timeout; still running: {}", listener.unfinished().join(", "));
         listener.fail();
@@ -118,6 +123,19 @@ fn cargo_test(mut cargo: Command) -> Result<HardwareReport> {
         listener.fail();
     }
     Ok(HardwareReport { tally: listener.finish(), left_out: Vec::new() })
+}
+
+/// Prints and counts the results of tests until the output's end.
+fn print_tests(output: ChildStdout) -> Result<OutputParser> {
+    let mut listener = OutputParser::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("reading cargo's output")?;
+        let line = String::from_utf8_lossy(&line);
+        if listener.hear(&line) {
+            println!("{line}");
+        }
+    }
+    Ok(listener)
 }
 
 /// Prints the tests that ran and those left out, and the final line; `true` if nothing failed.

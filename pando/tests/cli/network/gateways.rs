@@ -149,6 +149,31 @@ pub(super) fn fetch_from_cell(port: u16) -> std::io::Result<String> {
     Ok(page)
 }
 
+/// A run that is killed with the test.
+struct Serving {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Serving {
+    /// Ends it because of an error. The panic has Pando's messages, which tell what became of the gateway.
+    fn fail(&mut self, error: &std::io::Error) -> ! {
+        let gateways = gateways(self.child.id());
+        self.child.kill().expect("it is ours");
+        let mut said = String::new();
+        self.errors.read_to_string(&mut said).expect("it is text");
+        panic!("the cell does not answer: {error}; gateways {gateways:?}; {said}");
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[test]
 fn a_gateway_that_hangs_is_replaced_although_its_cell_is_idle() {
     needs_kvm!();
@@ -159,28 +184,29 @@ fn a_gateway_that_hangs_is_replaced_although_its_cell_is_idle() {
         command.args(["run", "-p", "0:80", "busybox", "sh", "-c", &script]).stderr(Stdio::piped()).spawn().expect("pando starts");
     let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
     let port = port_in(&mut errors);
-    let fetch = || {
-        let page = fetch_from_cell(port).expect("the cell answers");
+    let mut run = Serving { child, errors };
+    let fetch = |run: &mut Serving| {
+        let page = fetch_from_cell(port).unwrap_or_else(|error| run.fail(&error));
         assert!(page.starts_with("HTTP/1.") && page.ends_with(&format!("\n{LINES}\n")), "{} bytes", page.len());
     };
     wait_until(|| fetch_from_cell(port).is_ok_and(|page| page.ends_with(&format!("\n{LINES}\n"))));
-    let [gateway] = gateways(child.id())[..] else { panic!("there is one") };
+    let [gateway] = gateways(run.child.id())[..] else { panic!("there is one") };
     send(gateway, Signal::STOP);
     // The server in the cell sends nothing. The next gateway accepts this connection.
-    fetch();
+    fetch(&mut run);
     let mut said = String::new();
-    errors.read_line(&mut said).expect("it is text");
+    run.errors.read_line(&mut said).expect("it is text");
     assert!(said.contains("did not answer") && said.contains("another takes its place"), "{said}");
     await_ends(&[gateway]);
-    let [next] = gateways(child.id())[..] else { panic!("there is one") };
+    let [next] = gateways(run.child.id())[..] else { panic!("there is one") };
     assert_ne!(next, gateway);
     for _ in 0..3 {
-        fetch();
+        fetch(&mut run);
     }
     // A gateway that answers is not replaced.
-    assert_eq!(gateways(child.id()), [next]);
-    kill_process(Pid::from_child(&child), Signal::TERM).expect("it is ours");
-    child.wait().expect("it is ours");
+    assert_eq!(gateways(run.child.id()), [next]);
+    kill_process(Pid::from_child(&run.child), Signal::TERM).expect("it is ours");
+    run.child.wait().expect("it is ours");
 }
 
 #[test]
