@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes that outlive the tests that started them.
 //!
-//! A test that fails may leave programs running. They keep the pipes that they inherited open, so that nobody who reads these sees their end.
+//! A test that fails may leave programs running. They keep the pipes that they inherited open, so that a reader of these never sees the
+//! end.
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,7 +24,8 @@ pub(crate) fn adopt() -> Result<()> {
 
 /// Kills all children of this process that do not end by themselves, and theirs. Returns their command lines.
 ///
-/// To be called while this process waits for no other child. After [`adopt`], the children of a process that ends become children of this one.
+/// To be called while this process waits for no other child. After [`adopt`], the children of a process that ends become children of this
+/// one.
 pub(crate) fn end(grace: Duration) -> Vec<String> {
     let deadline = Instant::now() + grace;
     let mut ended = Vec::new();
@@ -70,6 +72,7 @@ fn command_line(pid: Pid) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_packages::host_program;
     use std::process::{Command, Stdio};
 
     /// In a process of its own: other tests have children that must live.
@@ -85,7 +88,7 @@ mod tests {
         }
         adopt().expect("it is allowed");
         let script = "(sleep 1000; true) & (sleep 2000; true) & exit 0";
-        assert!(Command::new("sh").args(["-c", script]).status().expect("it starts").success());
+        assert!(Command::new(host_program("sh")).args(["-c", script]).status().expect("it starts").success());
         let ended = end(Duration::ZERO);
         assert!(ended.iter().any(|line| line.contains("sleep 1000")) && ended.iter().any(|line| line.contains("sleep 2000")), "{ended:?}");
         assert!(children().is_empty());
