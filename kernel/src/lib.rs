@@ -14,7 +14,9 @@ pub mod memory;
 pub mod network;
 pub mod sched;
 
-pub use crate::core::{Config, HostPort, Kernel, Listener, OperatorError, SleepCounters, Statistics, Turn, Worker, WrongState};
+pub use crate::core::{
+    Config, HostPort, Kernel, Listener, OperatorError, SleepCounters, SleepOutcome, Statistics, Turn, Worker, WrongState,
+};
 pub use cell::counters::Counters;
 pub use cell::end::{End, FaultReport, Outcome, Report};
 pub use cell::image::CellImage;

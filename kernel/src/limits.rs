@@ -92,7 +92,7 @@ pub const RESTORE_PIECE: usize = 64;
 pub const RECORD_BYTES: usize = 64 << 20;
 
 /// Pages of a cell that are compared before it falls asleep, and changes of mappings in its record: 256 MiB, and some tenths of a second
-/// of the thread that serves all sleeping cells. A cell with more stays resident.
+/// of the thread that puts cells to sleep. A cell with more stays resident.
 pub const COMPARED_PAGES: u64 = 1 << 16;
 
 /// Pages whose permissions one step of a restore sets: a few tables.
@@ -107,8 +107,26 @@ pub const WAKE_PART: u64 = 256;
 /// Shortest time until its alarm for which a cell falls asleep by itself: it costs about a millisecond to sleep and wake up.
 pub const SHORTEST_SLEEP: Duration = Duration::from_secs(2);
 
-/// How often the patience with a cell doubles that was woken soon after it fell asleep.
-pub const PATIENCE_DOUBLINGS: u8 = 6;
+/// How often the delay of a cell doubles that was woken soon after it fell asleep, and the interval between attempts to put a cell to sleep.
+pub const SLEEP_DELAY_DOUBLINGS: u8 = 6;
+
+/// Interval to the next attempt to put a cell to sleep that could not: what prevents it, such as unread output, is often over by then.
+pub const SLEEP_RETRY: Duration = Duration::from_secs(1);
+
+/// How long a cell that woke up is put to sleep again, because memory is short, only if no other cell can sleep.
+pub const RECENT_WAKE: Duration = Duration::from_millis(100);
+
+/// How long an operation that needs memory waits for cells that run, if no cell idles that could sleep. Then a cell ends.
+pub const BUSY_WAIT: Duration = Duration::from_secs(1);
+
+/// How often it looks for an idle cell meanwhile.
+pub const BUSY_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Threads that wake cells. One that waits for a slow disk holds up no other cell, as long as there are fewer of them.
+pub const WAKE_THREADS: usize = 8;
+
+/// Cells of the idle queue that are looked at, to find one that can sleep when memory is short: some 10 µs under the lock.
+pub const SWAP_OUT_SCAN: usize = 64;
 
 /// Extents of an image that one step of an import maps, each with a few tables: some 100 µs under the lock.
 pub const IMPORT_PIECE: usize = 32;

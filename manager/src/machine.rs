@@ -37,7 +37,7 @@ pub struct SleepConfig {
     /// Where the memory of sleeping cells goes; `None`: they do not sleep.
     pub swap: Option<Arc<dyn Swap>>,
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
-    pub patience: Option<Duration>,
+    pub sleep_after: Option<Duration>,
 }
 
 /// The number of vCPUs of a machine for many cells: one for each CPU that this process may use.
@@ -66,8 +66,8 @@ pub fn start(
 /// # Errors
 /// The host has no KVM, or refuses to confine the process.
 pub fn start_for_sleepers(memory: PageCount, sleep: SleepConfig, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
-    let SleepConfig { swap, patience } = sleep;
-    start_with(memory, vcpus_for_many_cells(), Config { swap, patience, ..Config::default() }, visible, timings)
+    let SleepConfig { swap, sleep_after } = sleep;
+    start_with(memory, vcpus_for_many_cells(), Config { swap, sleep_after, ..Config::default() }, visible, timings)
 }
 
 fn start_with(memory: PageCount, vcpus: usize, config: Config, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {

@@ -34,6 +34,8 @@ struct Records {
     fault: SwapFault,
     /// Called once, before a record is put.
     before_put: Option<Box<dyn FnOnce() + Send>>,
+    /// Called once, before a record is read.
+    before_read: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Swap space in memory.
@@ -53,6 +55,11 @@ impl TestSwap {
     /// Calls `action` before the next record is put: something happens while a cell falls asleep.
     pub fn before_put(&self, action: impl FnOnce() + Send + 'static) {
         self.lock().before_put = Some(Box::new(action));
+    }
+
+    /// Calls `action` before the next record is read: one read is slow.
+    pub fn before_read(&self, action: impl FnOnce() + Send + 'static) {
+        self.lock().before_read = Some(Box::new(action));
     }
 
     /// Lengths of all records.
@@ -81,6 +88,10 @@ impl Swap for TestSwap {
     }
 
     fn read(&self, slot: &SwapSlot) -> Result<Vec<u8>, SwapError> {
+        let action = self.lock().before_read.take();
+        if let Some(action) = action {
+            action();
+        }
         let records = self.lock();
         let mut record = records.records.get(&slot.0).cloned().ok_or(SwapError::Damaged)?;
         match records.fault {

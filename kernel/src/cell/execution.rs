@@ -78,6 +78,8 @@ pub struct ExecutionContext {
     pub(crate) spurious: SpuriousFaults,
     /// Number of flushes that it has waited for since its last exit.
     pub(crate) flush_waits: u32,
+    /// Until when it waits, or last waited, for memory that no idle cell had.
+    pub(crate) memory_deadline: Option<Nanos>,
     /// The vCPU that it ran on last.
     pub(crate) last_vcpu: Option<usize>,
     /// Rest of an interrupted quantum: the cell does not pay for cells that return from idling. Zero: the next quantum is a whole
@@ -104,6 +106,7 @@ impl ExecutionContext {
             unconfirmed: None,
             spurious: SpuriousFaults::default(),
             flush_waits: 0,
+            memory_deadline: None,
             last_vcpu: None,
             quantum_rest: Duration::ZERO,
             displaced_at: None,

@@ -17,8 +17,8 @@ use std::fmt;
 /// | `Running` | `Ready` | its quantum is over, or it yields the vCPU |
 /// | `Running` | `Idle` | it waits for an event or a time |
 /// | `Idle` | `Ready` | the event or the time comes |
-/// | `Running` | `AwaitingFlush` | it needs memory that a flush will free |
-/// | `AwaitingFlush` | `Ready` | the flush is done |
+/// | `Running` | `AwaitingFlush` | it needs memory that a flush or the sleep of an idle cell will free |
+/// | `AwaitingFlush` | `Ready` | that is done |
 /// | `Running` | `Frozen` | it freezes itself, or completes a forced freeze |
 /// | `Waiting`, `Idle` | `Frozen` | it is frozen by force |
 /// | `Running`, `Idle` | `Halted` | a watched event has happened, or its parent halts it |
@@ -55,7 +55,7 @@ pub enum RunState {
         /// The start of that period.
         until: Nanos,
     },
-    /// Waits for the machine's next flush, which will free memory.
+    /// Waits for the machine's next flush, or until an idle cell has fallen asleep, which will free memory.
     AwaitingFlush,
     /// Waits until its parent resumes it.
     Halted,

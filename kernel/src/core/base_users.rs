@@ -7,7 +7,8 @@ use crate::cell::CellId;
 use crate::cell::run_state::RunState;
 
 impl State {
-    /// Refers a new clone to its base: the memory of its source, or if the source is in the middle of something, the base of that.
+    /// Refers a new clone to its base: the memory of its source. That of a source that may run again is a base for this clone alone; a
+    /// source that clones itself gives its own base on, because its clones do not sleep.
     pub(super) fn set_base(&mut self, source: CellId, clone: CellId) {
         if self.swap.is_none() {
             return;
@@ -16,6 +17,11 @@ impl State {
         let Some(LiveCell { cell, execution, base, own_base, .. }) = cells.get_mut(source) else { return };
         let id = match execution.run_state() {
             RunState::Frozen | RunState::New => Some(*own_base.get_or_insert_with(|| bases.add(&mut cell.memory, frames))),
+            RunState::Idle { .. } => {
+                let id = bases.add(&mut cell.memory, frames);
+                cells.get_mut(clone).expect("it was just made").base = Some(id);
+                return;
+            }
             _ => *base,
         };
         if let Some(id) = id

@@ -62,6 +62,8 @@ pub(super) enum LeaveReason {
     },
     /// It waits for memory that a flush will free; its vector state must be saved.
     AwaitingFlush,
+    /// It waits for memory until an idle cell has fallen asleep; its vector state must be saved.
+    AwaitingSwapOut,
     /// It froze itself into a template.
     Frozen {
         /// Its programs will notice that they are cloned.
@@ -82,6 +84,7 @@ impl LeaveReason {
             LeaveReason::Preempted
             | LeaveReason::Donating(_)
             | LeaveReason::AwaitingFlush
+            | LeaveReason::AwaitingSwapOut
             | LeaveReason::ForciblyFrozen
             | LeaveReason::Halted(_) => true,
             LeaveReason::Relinquished
@@ -492,7 +495,8 @@ impl State {
         NextStep::Resume
     }
 
-    /// Finds a remedy for a shortage: garbage, blocks that cells map, or tables that wait for a flush. `None`: there is none.
+    /// Finds a remedy for a shortage: garbage, blocks that cells map, tables that wait for a flush, or idle cells that can sleep. `None`:
+    /// there is none.
     fn remedy(&mut self, id: CellId, shortage: Shortage) -> Option<NextStep> {
         if self.frames.has_garbage() || !self.orphans.is_empty() || (shortage == Shortage::Machine && self.evict(Some(id))) {
             return Some(NextStep::Again);
@@ -504,7 +508,11 @@ impl State {
             Shortage::Machine => frames.quarantined() > 0,
         };
         live.execution.flush_waits += u32::from(waits);
-        waits.then_some(NextStep::Leave(LeaveReason::AwaitingFlush))
+        if waits {
+            return Some(NextStep::Leave(LeaveReason::AwaitingFlush));
+        }
+        let can_wait = shortage == Shortage::Machine && self.awaits_swap_out(id);
+        can_wait.then_some(NextStep::Leave(LeaveReason::AwaitingSwapOut))
     }
 
     /// Handles the failure of a copy that the kernel must make before the cell can continue.

@@ -3,6 +3,7 @@
 
 use super::Shared;
 use super::state::State;
+use super::swap_out::ReclaimAttempts;
 use crate::cell::end::End;
 use crate::cell::run_state::RunState;
 use crate::limits::{FLUSH_INTERVAL, RECLAIM_PIECE, RELEASE_PIECE, TABLES_HIGH};
@@ -25,6 +26,9 @@ impl Shared {
         state.admit_all();
         if state.flush_is_due(now) {
             state = self.flush(state);
+        }
+        if state.gatekeeper.has_waiting() && !state.frames.has_garbage() && state.frames.quarantined() == 0 {
+            state.request_swap_out();
         }
         self.notify(&mut state);
         state
@@ -78,19 +82,25 @@ impl Shared {
         state
     }
 
-    /// Frees memory for an operator's call without ending a cell; flushes the machine at most once. `None`: nothing is left to
-    /// free.
+    /// Frees memory for an operator's call, or for a cell that wakes up, without ending a cell: evicts blocks, flushes the machine, and
+    /// puts an idle cell to sleep. `None`: nothing is left to free.
     pub(super) fn free_memory<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         shortage: Shortage,
-        flushed: &mut bool,
+        attempts: &mut ReclaimAttempts,
     ) -> Option<MutexGuard<'a, State>> {
         if shortage == Shortage::Machine && state.evict(None) {
             return Some(self.reap_all(state));
         }
         let any = state.frames.has_garbage() || state.frames.quarantined() > 0;
-        (any && !std::mem::replace(flushed, true)).then(|| self.make_room(state))
+        if any && !std::mem::replace(&mut attempts.is_flushed, true) {
+            return Some(self.make_room(state));
+        }
+        if shortage == Shortage::Quota {
+            return None;
+        }
+        self.swap_out_one(state, attempts)
     }
 
     /// Gives some of the wholly free huge frames back to the host, without the lock, if there are more than `keep`; `true` if there were.
@@ -118,8 +128,13 @@ impl Shared {
             self.announce(state);
         }
         if due.has_sleeper {
-            self.sleepers.notify_one();
-            if !state.sleepers.has_thread {
+            self.sleeper.notify_one();
+            match state.sleepers.waking() {
+                0 => {}
+                1 => self.wakers.notify_one(),
+                _ => self.wakers.notify_all(),
+            }
+            if !state.sleepers.has_threads {
                 self.announce(state);
             }
         }

@@ -4,6 +4,7 @@
 use super::cell_table::LiveCell;
 use super::error::{OperationError, OperatorError};
 use super::holdings::{Holding, Parent};
+use super::sleepers::Sleep;
 use super::state::State;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::freeze::FreezeMode;
@@ -56,7 +57,7 @@ impl State {
             Subject::Cell(id) => (id, operation.requirement()),
         };
         let (live, frames) = self.require(id, requirement)?;
-        let LiveCell { cell, execution, .. } = live;
+        let LiveCell { cell, execution, sleep, .. } = live;
         match operation {
             Operation::Memory(operation) => return Ok(operation.step(&mut cell.memory, frames)?),
             Operation::Create(_) => return Err(Refusal::NoSuchCall.into()),
@@ -96,7 +97,7 @@ impl State {
                 // The cell, or its family, may have waited with weight 0 while vCPUs were idle.
                 self.notifications.has_runnable_cell |= was_empty && !self.scheduler.is_empty();
             }
-            Operation::LimitMemory(quota) => limit_memory(cell, frames, *quota)?,
+            Operation::LimitMemory(quota) => limit_memory(cell, frames, sleep.as_deref_mut(), *quota)?,
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
             Operation::Grant { template } => {
                 let name = live.holdings.insert(Holding::Template(*template)).ok_or(Refusal::TooMany)?;
@@ -225,14 +226,19 @@ impl State {
     }
 }
 
-fn limit_memory(cell: &mut Cell, frames: &mut Frames, quota: PageCount) -> Result<(), OperationError> {
+fn limit_memory(cell: &mut Cell, frames: &mut Frames, sleep: Option<&mut Sleep>, quota: PageCount) -> Result<(), OperationError> {
     check_quota(quota)?;
     let account = cell.memory.account();
-    // A cell above its quota could not even be relieved of blocks that others need.
-    if quota < frames.usage(account).used {
+    let used = frames.usage(account).used;
+    // A cell above its quota could not even be relieved of blocks that others need. A sleeping one gets back what it had.
+    if quota < sleep.as_ref().map_or(used, |sleep| used.max(sleep.used)) {
         return Err(Refusal::Quota.into());
     }
-    frames.set_quota(account, quota);
+    match sleep.and_then(|sleep| sleep.quota.as_mut()) {
+        // The quota is exceeded while it wakes up, and applies afterwards.
+        Some(later) => *later = quota,
+        None => frames.set_quota(account, quota),
+    }
     // Its virtual registers show the quota.
     cell.identity.is_stale = true;
     Ok(())

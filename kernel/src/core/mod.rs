@@ -32,6 +32,7 @@ mod sleeping;
 mod starts;
 mod state;
 mod statistics;
+mod swap_out;
 mod taking;
 #[cfg(test)]
 mod tests;
@@ -45,13 +46,13 @@ mod worker;
 
 pub use error::{OperatorError, WrongState};
 pub use networking::{HostPort, Listener};
-pub use sleepers::SleepCounters;
+pub use sleepers::{SleepCounters, SleepOutcome};
 pub use statistics::Statistics;
 pub use worker::{Turn, Worker};
 
 use crate::cell::CellId;
 use crate::device::swap::Swap;
-use crate::limits::REGISTRY_FRAMES;
+use crate::limits::{REGISTRY_FRAMES, WAKE_THREADS};
 use crate::memory::Rules;
 use crate::sched::{FairShare, Fifo, Gatekeeper, LargestFirst, MemoryPolicy, Scheduler};
 use pando_abi::Event;
@@ -85,7 +86,7 @@ pub struct Config {
     /// Where the memory of sleeping cells goes; `None`: cells do not sleep.
     pub swap: Option<Arc<dyn Swap>>,
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
-    pub patience: Option<Duration>,
+    pub sleep_after: Option<Duration>,
     /// Whether each idle cell falls asleep at once: for tests.
     pub is_drowsy: bool,
     /// Whether sleeping cells keep their bases: `false` is for a canary.
@@ -104,7 +105,7 @@ impl Default for Config {
             has_idle_timeouts: true,
             reclaims_idle_memory: false,
             swap: None,
-            patience: None,
+            sleep_after: None,
             is_drowsy: false,
             keeps_bases: true,
         }
@@ -123,8 +124,10 @@ struct Shared {
     vector_owners: bool,
     /// The swap space.
     swap: Option<Arc<dyn Swap>>,
-    /// A cell should wake up or fall asleep, or the kernel stops.
-    sleepers: Condvar,
+    /// A cell should fall asleep, or the kernel stops.
+    sleeper: Condvar,
+    /// A cell should wake up, or the kernel stops.
+    wakers: Condvar,
 }
 
 impl Shared {
@@ -179,7 +182,8 @@ impl Kernel {
             interrupters: (0..vcpus).map(|_| OnceLock::new()).collect(),
             vector_owners,
             swap,
-            sleepers: Condvar::new(),
+            sleeper: Condvar::new(),
+            wakers: Condvar::new(),
         });
         Kernel { shared, threads: Mutex::default() }
     }
@@ -201,7 +205,7 @@ impl Kernel {
         Worker::new(index, Arc::clone(&self.shared))
     }
 
-    /// Starts a thread for each vCPU, and one for sleeping cells if there is swap space.
+    /// Starts a thread for each vCPU, and if there is swap space, those that put cells to sleep and wake them up.
     ///
     /// # Errors
     /// A thread or its vCPU could not be made.
@@ -228,15 +232,23 @@ impl Kernel {
                 .unwrap_or_else(|_| Err(HostError::Os { action: "start a vCPU", source: std::io::Error::other("its thread ended") }))?;
         }
         if self.shared.swap.is_some() {
-            self.shared.lock().sleepers.has_thread = true;
-            let shared = Arc::clone(&self.shared);
-            let thread = std::thread::Builder::new()
-                .name("sleepers".into())
-                .spawn(move || shared.run_sleepers())
-                .map_err(|source| HostError::Os { action: "start the thread for sleeping cells", source })?;
-            self.threads.lock().expect("no holder panics").push(thread);
+            self.start_sleepers()?;
         }
         Ok(())
+    }
+
+    /// Starts the threads that put cells to sleep and wake them up.
+    fn start_sleepers(&self) -> Result<(), HostError> {
+        self.shared.lock().sleepers.has_threads = true;
+        let start = |name: String, body: fn(&Shared)| {
+            let shared = Arc::clone(&self.shared);
+            let started = std::thread::Builder::new().name(name).spawn(move || body(&shared));
+            let thread = started.map_err(|source| HostError::Os { action: "start a thread for sleeping cells", source })?;
+            self.threads.lock().expect("no holder panics").push(thread);
+            Ok(())
+        };
+        start("sleeper".into(), Shared::run_sleeper)?;
+        (0..WAKE_THREADS).try_for_each(|index| start(format!("waker {index}"), Shared::run_waker))
     }
 
     /// The kernel's clock.
@@ -255,7 +267,8 @@ impl Drop for Kernel {
         }
         self.shared.work.notify_all();
         self.shared.changed.notify_all();
-        self.shared.sleepers.notify_all();
+        self.shared.sleeper.notify_all();
+        self.shared.wakers.notify_all();
         for vcpu in 0..self.shared.interrupters.len() {
             self.shared.interrupt(vcpu);
         }

@@ -6,6 +6,7 @@ use super::cell_table::LiveCell;
 use super::error::{OperationError, OperatorError};
 use super::invoke::Subject;
 use super::state::State;
+use super::swap_out::ReclaimAttempts;
 use crate::cell::counters::Counters;
 use crate::cell::end::{End, Outcome};
 use crate::cell::memory_operation::{MemoryOperation, OperationProgress};
@@ -31,7 +32,7 @@ impl Kernel {
         mut action: impl FnMut(&mut State) -> Result<T, OperationError>,
     ) -> Result<T, OperatorError> {
         let shared = &*self.shared;
-        let (mut buffer, mut flushed) = (Vec::new(), false);
+        let (mut buffer, mut attempts) = (Vec::new(), ReclaimAttempts::default());
         let mut state = shared.lock();
         loop {
             let done = action(&mut state);
@@ -45,7 +46,7 @@ impl Kernel {
             };
             let retried = match error {
                 OperationError::Memory(MemoryError::Absent(wanted)) => Some(shared.read_blocks(state, wanted, None, &mut buffer)),
-                OperationError::Memory(MemoryError::Short(shortage)) => shared.free_memory(state, shortage, &mut flushed),
+                OperationError::Memory(MemoryError::Short(shortage)) => shared.free_memory(state, shortage, &mut attempts),
                 OperationError::WrongState { cell, state: RunState::Asleep { until }, requirement }
                     if requirement.is_met_by(RunState::Idle { until }) =>
                 {

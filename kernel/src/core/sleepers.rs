@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The queues of cells that fall asleep and wake up.
 //!
-//! A cell that idles longer than the kernel's patience falls asleep, the longest idle first. The patience with a cell doubles when the
-//! cell was woken soon, and halves otherwise. There is one entry for each cell that idles. When it is due, and the cell has run since, it
-//! is queued again.
+//! A cell that idles for the kernel's `sleep_after` falls asleep, the longest idle first. The delay of a cell doubles when the cell was
+//! woken soon, and halves otherwise. The queue has one entry for each cell that idles. When it is due, and the cell has run since, it is
+//! queued again. If memory is short, the first cells of the queue fall asleep before they are due.
 
 use crate::cell::CellId;
 use crate::device::swap::SwapSlot;
-use crate::limits::PATIENCE_DOUBLINGS;
+use crate::limits::{RECENT_WAKE, SLEEP_DELAY_DOUBLINGS, SLEEP_RETRY};
 use pando_machine::{Nanos, PageCount};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,27 +18,61 @@ use std::time::Duration;
 pub(super) struct Idleness {
     /// When it last became idle.
     pub(super) since: Nanos,
+    /// It does not fall asleep before this time: it could not when it was tried.
+    not_before: Nanos,
+    /// Swap space did not take it, and is not tried for it before this time, also if memory is short.
+    pub(super) fails_until: Nanos,
+    /// When it last woke up.
+    woke: Option<Nanos>,
     /// Whether the queue has an entry for it.
     pub(super) is_queued: bool,
-    /// How often the patience with it has doubled.
+    /// How often its delay has doubled.
     doublings: u8,
+    /// Number of times in a row that it could not sleep.
+    refusals: u8,
 }
 
 impl Idleness {
-    /// The patience with the cell.
-    pub(super) fn patience(&self, patience: Duration) -> Duration {
-        patience.saturating_mul(1 << self.doublings)
+    /// How long the cell idles before it falls asleep.
+    fn delay(&self, sleep_after: Option<Duration>) -> Duration {
+        sleep_after.unwrap_or_default().saturating_mul(1 << self.doublings)
     }
 
-    /// Records that the cell could not sleep: it is tried again much later.
-    pub(super) fn note_refusal(&mut self) {
-        self.doublings = PATIENCE_DOUBLINGS;
+    /// When the cell falls asleep if no event comes.
+    pub(super) fn due(&self, sleep_after: Option<Duration>) -> Nanos {
+        (self.since + self.delay(sleep_after)).max(self.not_before).max(self.fails_until)
     }
 
-    /// Records how long the cell slept.
-    pub(super) fn note_sleep(&mut self, slept: Duration, patience: Duration) {
-        let is_short = slept < self.patience(patience);
-        self.doublings = if is_short { (self.doublings + 1).min(PATIENCE_DOUBLINGS) } else { self.doublings.saturating_sub(1) };
+    /// Records that the cell has become idle. Its state has changed since it could not sleep.
+    pub(super) fn begin(&mut self, now: Nanos) {
+        self.since = now;
+        if std::mem::take(&mut self.refusals) > 0 {
+            self.not_before = now;
+        }
+    }
+
+    /// Records that the state of the cell does not allow it to sleep at present. The interval to the next attempt doubles.
+    pub(super) fn note_refusal(&mut self, now: Nanos) {
+        self.not_before = now + SLEEP_RETRY.saturating_mul(1 << self.refusals);
+        self.refusals = (self.refusals + 1).min(SLEEP_DELAY_DOUBLINGS);
+    }
+
+    /// Records that swap space did not take the cell: the next attempt comes after the longest delay.
+    pub(super) fn note_failure(&mut self, now: Nanos) {
+        self.doublings = SLEEP_DELAY_DOUBLINGS;
+        self.fails_until = now + SLEEP_RETRY.saturating_mul(1 << SLEEP_DELAY_DOUBLINGS);
+    }
+
+    /// Records that the cell has woken up, and how long it slept.
+    pub(super) fn note_wake(&mut self, now: Nanos, slept: Duration, sleep_after: Option<Duration>) {
+        let is_short = slept < self.delay(sleep_after);
+        self.doublings = if is_short { (self.doublings + 1).min(SLEEP_DELAY_DOUBLINGS) } else { self.doublings.saturating_sub(1) };
+        self.woke = Some(now);
+    }
+
+    /// Whether the cell has just woken up.
+    pub(super) fn has_just_woken(&self, now: Nanos) -> bool {
+        self.woke.is_some_and(|woke| now.since(woke) < RECENT_WAKE)
     }
 }
 
@@ -67,11 +101,22 @@ pub(super) struct Sleep {
     pub(super) quota: Option<PageCount>,
 }
 
+/// The outcome of a request to put a cell to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SleepOutcome {
+    /// Its memory is in swap space.
+    Asleep,
+    /// It stays awake, or wakes up: an event came for it meanwhile.
+    Interrupted,
+}
+
 /// Numbers of sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SleepCounters {
     /// Cells that fell asleep.
     pub sleeps: u64,
+    /// Those of them that did because memory was short.
+    pub swapped_out: u64,
     /// Cells that woke up.
     pub wakes: u64,
     /// Cells to which an event came while they fell asleep, and which stayed awake.
@@ -86,25 +131,34 @@ pub struct SleepCounters {
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
-    pub(super) patience: Option<Duration>,
+    pub(super) sleep_after: Option<Duration>,
     /// Whether each idle cell falls asleep at once: for tests.
     pub(super) is_drowsy: bool,
-    /// Whether a thread works through the queues. Otherwise the vCPUs do.
-    pub(super) has_thread: bool,
+    /// Whether threads work through the queues. Otherwise the vCPUs do.
+    pub(super) has_threads: bool,
     pub(super) counters: SleepCounters,
+    /// Swap space is full or fails: it is not tried for want of memory before this time.
+    pub(super) swap_fails_until: Nanos,
+    /// Number of cells that fall asleep because memory is short, those in the queue included.
+    pub(super) swap_outs: usize,
+    /// The cell whose restore needs more memory than is free. Others wait until it is complete.
+    pub(super) short_restore: Option<CellId>,
+    /// Cells that wait until one of these has fallen asleep, or until another cell waits and can.
+    pub(super) awaited_by: Vec<CellId>,
     idle: BinaryHeap<Reverse<(Nanos, CellId)>>,
+    swap_out_queue: VecDeque<CellId>,
     wakes: VecDeque<CellId>,
 }
 
 impl Sleepers {
     /// Empty queues.
-    pub(super) fn new(patience: Option<Duration>, is_drowsy: bool) -> Sleepers {
-        Sleepers { patience, is_drowsy, ..Sleepers::default() }
+    pub(super) fn new(sleep_after: Option<Duration>, is_drowsy: bool) -> Sleepers {
+        Sleepers { sleep_after, is_drowsy, ..Sleepers::default() }
     }
 
     /// Whether idle cells fall asleep without a request.
     pub(super) fn is_automatic(&self) -> bool {
-        self.is_drowsy || self.patience.is_some()
+        self.is_drowsy || self.sleep_after.is_some()
     }
 
     /// Queues a cell that may fall asleep at `due`.
@@ -112,18 +166,48 @@ impl Sleepers {
         self.idle.push(Reverse((due, id)));
     }
 
-    /// Takes the next cell that is due to fall asleep.
+    /// Takes the next cell that is due to fall asleep without a request.
     pub(super) fn next_idle(&mut self, now: Nanos) -> Option<CellId> {
-        let Reverse((due, _)) = self.idle.peek()?;
-        if *due > now {
+        if self.next_due() > now {
             return None;
         }
-        self.idle.pop().map(|Reverse((_, id))| id)
+        self.first_idle().map(|(_, id)| id)
     }
 
-    /// When the next cell is due to fall asleep.
+    /// Takes the first cell of the queue of idle cells, with the time at which it is due.
+    pub(super) fn first_idle(&mut self) -> Option<(Nanos, CellId)> {
+        self.idle.pop().map(|Reverse(entry)| entry)
+    }
+
+    /// When the next cell is due to fall asleep without a request.
     pub(super) fn next_due(&self) -> Nanos {
-        self.idle.peek().map_or(Nanos::NEVER, |Reverse((due, _))| *due)
+        self.idle.peek().filter(|_| self.is_automatic()).map_or(Nanos::NEVER, |Reverse((due, _))| *due)
+    }
+
+    /// Number of entries of the queue of idle cells.
+    pub(super) fn idle_len(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// Removes the entries of the queue of idle cells that are not wanted.
+    pub(super) fn retain_idle(&mut self, mut is_wanted: impl FnMut(CellId) -> bool) {
+        self.idle.retain(|Reverse((_, id))| is_wanted(*id));
+    }
+
+    /// Queues an idle cell that falls asleep because memory is short.
+    pub(super) fn queue_swap_out(&mut self, id: CellId) {
+        self.swap_outs += 1;
+        self.swap_out_queue.push_back(id);
+    }
+
+    /// Takes the next cell that falls asleep because memory is short.
+    pub(super) fn next_swap_out(&mut self) -> Option<CellId> {
+        self.swap_out_queue.pop_front()
+    }
+
+    /// Whether cells wait for the thread that puts them to sleep because memory is short.
+    pub(super) fn has_swap_outs(&self) -> bool {
+        !self.swap_out_queue.is_empty()
     }
 
     /// Queues a cell that should wake up.
@@ -131,9 +215,9 @@ impl Sleepers {
         self.wakes.push_back(id);
     }
 
-    /// Takes the next cell that should wake up.
+    /// Takes the next cell that should wake up. `None` if memory is too short for another.
     pub(super) fn next_wake(&mut self) -> Option<CellId> {
-        self.wakes.pop_front()
+        if self.short_restore.is_some() { None } else { self.wakes.pop_front() }
     }
 
     /// Number of cells that should wake up.

@@ -7,14 +7,15 @@
 
 use super::cell_table::LiveCell;
 use super::error::OperatorError;
-use super::sleepers::{Sleep, SleepStage};
+use super::sleepers::{Sleep, SleepOutcome, SleepStage};
 use super::state::State;
 use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::run_state::RunState;
 use crate::device::swap::{Swap, SwapSlot, SwapUsage};
-use crate::limits::{RECORD_BYTES, SHORTEST_SLEEP};
-use crate::memory::{DifferenceTooLarge, MemoryDifference};
+use crate::limits::{FEW_ALARMS, RECORD_BYTES, SHORTEST_SLEEP, SLEEP_RETRY};
+use crate::memory::{DifferenceTooLarge, Frames, MemoryDifference};
+use crate::network::Networks;
 use pando_machine::Nanos;
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -30,8 +31,8 @@ impl Kernel {
     ///
     /// # Errors
     /// There is no such living cell, its state does not allow it to sleep, or swap space is full or fails: it stays awake.
-    pub fn sleep(&self, id: CellId) -> Result<(), OperatorError> {
-        self.shared.sleep(id, false)
+    pub fn sleep(&self, id: CellId) -> Result<SleepOutcome, OperatorError> {
+        self.shared.sleep(id)
     }
 
     /// The use of swap space; `None`: there is none.
@@ -48,32 +49,26 @@ impl Kernel {
 }
 
 impl Shared {
-    /// Puts an idle cell to sleep.
+    /// Puts an idle cell to sleep. If it cannot sleep, it is tried again later.
     ///
     /// # Errors
     /// It stays awake, for a reason other than an event.
-    pub(super) fn sleep(&self, id: CellId, yields: bool) -> Result<(), OperatorError> {
-        let slept = self.try_sleep(id, yields);
-        if slept.is_err() {
-            self.lock().sleepers.counters.refused += 1;
+    pub(super) fn sleep(&self, id: CellId) -> Result<SleepOutcome, OperatorError> {
+        let slept = self.try_sleep(id);
+        if let Err(error) = &slept {
+            self.lock().note_failed_sleep(id, error);
         }
         slept
     }
 
-    /// The same; `yields`: the cell stays awake if another one should wake up meanwhile.
-    fn try_sleep(&self, id: CellId, yields: bool) -> Result<(), OperatorError> {
+    fn try_sleep(&self, id: CellId) -> Result<SleepOutcome, OperatorError> {
         let refuse = |reason| OperatorError::CannotSleep { cell: id, reason };
         let Some(swap) = &self.swap else { return Err(refuse("there is no swap space")) };
-        let Some(mut difference) = self.lock().begin_sleep(id)? else { return Ok(()) };
+        let Some(mut difference) = self.lock().begin_sleep(id)? else { return self.await_sleep(id) };
         let mut failure = None;
         loop {
             let mut state = self.lock();
             if !state.is_falling_asleep(id) {
-                break;
-            }
-            if yields && state.sleepers.waking() > 0 {
-                // Others do not wait for this cell.
-                state.give_up_sleep(id);
                 break;
             }
             let Some(piece) = difference.piece(&mut state.frames) else { break };
@@ -103,52 +98,86 @@ impl Shared {
         }
     }
 
-    /// Takes a step of the work on sleeping cells: one falls asleep or wakes up. `false`: there is nothing to do.
-    pub(super) fn step_sleepers(&self) -> bool {
-        let Some(swap) = &self.swap else { return false };
+    /// Waits until a cell has fallen asleep that another thread puts to sleep.
+    fn await_sleep(&self, id: CellId) -> Result<SleepOutcome, OperatorError> {
         let mut state = self.lock();
-        if let Some(id) = state.sleepers.next_wake() {
-            if let Some(slot) = state.claim(id) {
-                drop(state);
-                self.restore(id, slot, &**swap);
+        loop {
+            let Some((live, _)) = state.living(id) else { return Ok(SleepOutcome::Interrupted) };
+            match live.sleep.as_deref() {
+                Some(Sleep { stage: SleepStage::Leaving, .. }) => {}
+                Some(Sleep { stage: SleepStage::Stored(_), is_wake_wanted: false, .. }) => return Ok(SleepOutcome::Asleep),
+                _ => return Ok(SleepOutcome::Interrupted),
             }
-            return true;
+            state = self.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
         }
-        let now = self.machine.now();
-        if let Some(id) = state.next_sleeper(now) {
-            drop(state);
-            // If that is refused, the cell stays awake, and is tried again later.
-            let _ = self.sleep(id, true);
-            return true;
-        }
-        false
     }
 
-    /// Works through the queues of sleeping cells until the kernel stops.
-    pub(super) fn run_sleepers(&self) {
+    /// Wakes the next cell that should wake up. `false`: there is none.
+    pub(super) fn step_wake(&self) -> bool {
+        let Some(swap) = &self.swap else { return false };
+        let mut state = self.lock();
+        let Some(id) = state.sleepers.next_wake() else { return false };
+        if let Some(slot) = state.claim(id) {
+            drop(state);
+            self.restore(id, slot, &**swap);
+        }
+        true
+    }
+
+    /// Puts the next cell to sleep. `false`: none is due, and memory is not short.
+    fn step_sleep(&self) -> bool {
+        if self.step_swap_out() {
+            return true;
+        }
+        let next = self.lock().next_sleeper(self.machine.now());
+        if let Some(id) = next {
+            // If it cannot sleep, it stays awake, and is tried again later.
+            let _ = self.sleep(id);
+        }
+        next.is_some()
+    }
+
+    /// Puts cells to sleep until the kernel stops.
+    pub(super) fn run_sleeper(&self) {
         loop {
-            if self.step_sleepers() {
+            if self.step_sleep() {
                 continue;
             }
             let state = self.lock();
             if state.is_stopping {
                 return;
             }
-            if state.sleepers.waking() == 0 {
+            if !state.sleepers.has_swap_outs() {
                 let due = state.sleepers.next_due().since(self.machine.now());
                 // A cell that is queued meanwhile is due no earlier than that.
-                let longest = state.sleepers.patience.unwrap_or(Duration::from_secs(3600));
-                let _ = self.sleepers.wait_timeout(state, due.min(longest)).expect("a kernel whose lock was poisoned must not go on");
+                let longest = state.sleepers.sleep_after.unwrap_or(Duration::from_secs(3600));
+                let _ = self.sleeper.wait_timeout(state, due.min(longest)).expect("a kernel whose lock was poisoned must not go on");
+            }
+        }
+    }
+
+    /// Wakes cells until the kernel stops. Several threads do so: a slow read of one record holds up no other cell.
+    pub(super) fn run_waker(&self) {
+        loop {
+            if self.step_wake() {
+                continue;
+            }
+            let state = self.lock();
+            if state.is_stopping {
+                return;
+            }
+            if state.sleepers.waking() == 0 || state.sleepers.short_restore.is_some() {
+                drop(self.wakers.wait(state).expect("a kernel whose lock was poisoned must not go on"));
             }
         }
     }
 
     /// Does the work on sleeping cells on a vCPU, if no thread does it.
     pub(super) fn serve_sleepers<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if self.swap.is_some() && !state.sleepers.has_thread {
+        if self.swap.is_some() && !state.sleepers.has_threads {
             loop {
                 drop(state);
-                let has_worked = self.step_sleepers();
+                let has_worked = self.step_wake() || self.step_sleep();
                 state = self.lock();
                 if !has_worked {
                     break;
@@ -160,20 +189,27 @@ impl Shared {
 }
 
 impl State {
-    /// Queues a cell that has become idle, if cells fall asleep without a request.
+    /// Records that a cell has become idle, and queues it.
     pub(super) fn note_idle(&mut self, id: CellId, now: Nanos) {
         let State { cells, sleepers, notifications, .. } = self;
         let Some(live) = cells.get_mut(id) else { return };
-        live.idleness.since = now;
-        if self.swap.is_none() || !sleepers.is_automatic() || live.idleness.is_queued {
+        live.idleness.begin(now);
+        if self.swap.is_none() || live.idleness.is_queued {
             return;
         }
         live.idleness.is_queued = true;
-        sleepers.queue_idle(id, now + live.idleness.patience(sleepers.patience.unwrap_or_default()));
+        sleepers.queue_idle(id, live.idleness.due(sleepers.sleep_after));
         notifications.has_sleeper |= sleepers.is_drowsy;
+        if sleepers.idle_len() > 2 * cells.slots() + FEW_ALARMS {
+            // Ended cells leave entries.
+            sleepers.retain_idle(|id| cells.get_mut(id).is_some_and(|live| live.idleness.is_queued));
+        }
+        if !self.sleepers.awaited_by.is_empty() {
+            self.request_swap_out();
+        }
     }
 
-    /// The next cell that should fall asleep.
+    /// Takes the next cell that falls asleep without a request.
     fn next_sleeper(&mut self, now: Nanos) -> Option<CellId> {
         loop {
             let id = self.sleepers.next_idle(now)?;
@@ -181,13 +217,31 @@ impl State {
             let Some(live) = cells.get_mut(id) else { continue };
             live.idleness.is_queued = false;
             let RunState::Idle { until } = live.execution.run_state() else { continue };
-            let due = live.idleness.since + live.idleness.patience(sleepers.patience.unwrap_or_default());
-            if due > now && !sleepers.is_drowsy {
+            let due = live.idleness.due(sleepers.sleep_after);
+            if due > now {
                 live.idleness.is_queued = true;
                 sleepers.queue_idle(id, due);
             } else if sleepers.is_drowsy || until.since(now) >= SHORTEST_SLEEP {
                 return Some(id);
             }
+        }
+    }
+
+    /// Records that a cell could not sleep, and queues it for a later attempt.
+    fn note_failed_sleep(&mut self, id: CellId, error: &OperatorError) {
+        let now = self.frames.machine().now();
+        let State { cells, sleepers, .. } = self;
+        sleepers.counters.refused += 1;
+        if let OperatorError::Swap { .. } = error {
+            sleepers.swap_fails_until = now + SLEEP_RETRY;
+        }
+        let Some(live) = cells.get_mut(id).filter(|live| matches!(live.execution.run_state(), RunState::Idle { .. })) else { return };
+        match error {
+            OperatorError::CannotSleep { reason, .. } if *reason != TOO_LARGE => live.idleness.note_refusal(now),
+            _ => live.idleness.note_failure(now),
+        }
+        if self.swap.is_some() && !std::mem::replace(&mut live.idleness.is_queued, true) {
+            sleepers.queue_idle(id, live.idleness.due(sleepers.sleep_after));
         }
     }
 
@@ -205,11 +259,8 @@ impl State {
             RunState::Asleep { .. } => return Ok(None),
             _ => return Err(refuse("it does not wait for an event")),
         };
-        if let Some(reason) = obstacle(live, frames) {
+        if let Some(reason) = sleep_refusal(live, frames, networks) {
             return Err(refuse(reason));
-        }
-        if live.card.as_ref().is_some_and(|card| networks.peek(card.port).is_some()) {
-            return Err(refuse("frames wait at its network card"));
         }
         live.cell.memory.end_start(frames);
         live.cell.keep_registers(frames);
@@ -222,13 +273,6 @@ impl State {
         let memory = live.cell.memory.detach();
         let base = live.base.and_then(|base| bases.memory(base)).map(|(base, account)| base.clone_set(frames, account));
         Ok(Some(MemoryDifference::new(memory, base)))
-    }
-
-    /// Has a cell that falls asleep stay awake.
-    fn give_up_sleep(&mut self, id: CellId) {
-        if let Some(sleep) = self.living(id).and_then(|(live, _)| live.sleep.as_mut()) {
-            sleep.is_wake_wanted = true;
-        }
     }
 
     /// Whether a cell still falls asleep: it lives, and no event has come.
@@ -244,7 +288,7 @@ impl State {
         difference: MemoryDifference,
         slot: Option<SwapSlot>,
         swap: &dyn Swap,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<SleepOutcome, OperatorError> {
         let pages = difference.pages();
         let is_falling_asleep = self.is_falling_asleep(id);
         let State { cells, frames, sleepers, .. } = self;
@@ -253,7 +297,7 @@ impl State {
             // It has ended meanwhile.
             memory.release(frames);
             slot.into_iter().for_each(|slot| swap.discard(slot));
-            return Ok(());
+            return Ok(SleepOutcome::Interrupted);
         };
         let fits = live.sleep.as_ref().is_some_and(|sleep| pages <= sleep.used.0);
         match (slot, &mut live.sleep) {
@@ -266,25 +310,22 @@ impl State {
                 {
                     self.bases.release(base, &mut self.frames);
                 }
-                Ok(())
+                Ok(SleepOutcome::Asleep)
             }
             (slot, _) => {
                 let is_refused = slot.is_some() && !fits;
                 slot.into_iter().for_each(|slot| swap.discard(slot));
                 live.cell.memory.attach_again(memory);
                 sleepers.counters.interrupted += u64::from(!is_falling_asleep);
-                if is_falling_asleep {
-                    live.idleness.note_refusal();
-                }
                 self.end_sleep(id);
-                if is_refused { Err(OperatorError::CannotSleep { cell: id, reason: TOO_LARGE }) } else { Ok(()) }
+                if is_refused { Err(OperatorError::CannotSleep { cell: id, reason: TOO_LARGE }) } else { Ok(SleepOutcome::Interrupted) }
             }
         }
     }
 }
 
-/// The reason for which an idle cell cannot sleep.
-fn obstacle(live: &mut LiveCell, frames: &crate::memory::Frames) -> Option<&'static str> {
+/// The reason for which an idle cell cannot sleep at present.
+pub(super) fn sleep_refusal(live: &mut LiveCell, frames: &Frames, networks: &Networks) -> Option<&'static str> {
     let is_unfinished = live.execution.work.is_some() || live.execution.unconfirmed.is_some() || live.donation.is_some();
     let is_stopping = live.cell.stop_request.wants_freeze() || live.cell.watch.must_halt;
     if live.parent.is_some() {
@@ -301,6 +342,8 @@ fn obstacle(live: &mut LiveCell, frames: &crate::memory::Frames) -> Option<&'sta
         Some("an event waits for it")
     } else if live.has_posted_output(frames) {
         Some("output of it waits to be read")
+    } else if live.card.as_ref().is_some_and(|card| networks.peek(card.port).is_some()) {
+        Some("frames wait at its network card")
     } else {
         None
     }

@@ -129,7 +129,7 @@ impl State {
             networks: Networks::default(),
             cells: CellTable::default(),
             bases: Bases::default(),
-            sleepers: Sleepers::new(config.patience, config.is_drowsy),
+            sleepers: Sleepers::new(config.sleep_after, config.is_drowsy),
             swap: config.swap,
             keeps_bases: config.keeps_bases,
             ended_exits: 0,
@@ -306,6 +306,7 @@ impl State {
         match self.living(id)?.0.execution.run_state() {
             RunState::Idle { until } | RunState::Asleep { until } if until == moment => Some(ReadyReason::Woken),
             RunState::Throttled { until } if until == moment => Some(ReadyReason::Turn),
+            RunState::AwaitingFlush if self.living(id)?.0.execution.memory_deadline == Some(moment) => Some(ReadyReason::Turn),
             _ => None,
         }
     }
@@ -374,6 +375,9 @@ impl State {
         self.cells.end(id, outcome, live.parent);
         self.scheduler.remove(id);
         self.notifications.has_stopped_cell = true;
+        if !self.sleepers.awaited_by.is_empty() {
+            self.resume_awaiting_swap_out();
+        }
         match live.parent {
             Some(Parent { is_holding: false, .. }) => drop(self.forget(id)),
             Some(Parent { cell: parent, .. }) => self.raise_child_event(parent),

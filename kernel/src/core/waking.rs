@@ -5,8 +5,9 @@
 //! memory is complete.
 
 use super::error::OperatorError;
-use super::sleepers::SleepStage;
+use super::sleepers::{SleepStage, Sleepers};
 use super::state::State;
+use super::swap_out::ReclaimAttempts;
 use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::end::End;
@@ -49,7 +50,9 @@ impl Shared {
             if !matches!(live.execution.run_state(), RunState::Asleep { .. }) {
                 return Ok(());
             }
-            match (state.claim(id), &self.swap) {
+            // If memory is short, the threads that wake cells do it in turn.
+            let slot = if state.sleepers.short_restore.is_none() { state.claim(id) } else { None };
+            match (slot, &self.swap) {
                 (Some(slot), Some(swap)) => {
                     drop(state);
                     self.restore(id, slot, &**swap);
@@ -57,38 +60,55 @@ impl Shared {
                 }
                 // Another thread does it, or puts the cell to sleep.
                 _ => {
-                    if let Some(sleep) = state.living(id).and_then(|(live, _)| live.sleep.as_mut()) {
-                        sleep.is_wake_wanted = true;
-                    }
+                    state.request_wake(id);
+                    self.notify(&mut state);
                     state = self.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
                 }
             }
         }
     }
 
-    /// Restores the memory of a cell from the record in a slot, which was claimed. If that is not possible, the cell ends.
+    /// Restores the memory of a cell from the record in a slot, which was claimed. If that is not possible, the cell ends. If memory is
+    /// short and another restore needs it, the cell is queued again.
     pub(super) fn restore(&self, id: CellId, slot: SwapSlot, swap: &dyn Swap) {
         let record = swap.read(&slot);
         let mut state = self.lock();
         let restored = record.and_then(|record| state.begin_restore(id, record));
+        let mut slot = Some(slot);
         match restored {
-            Ok(Some(restore)) => state = self.finish_restore(state, id, restore),
+            Ok(Some(restore)) => {
+                let (restored, is_postponed) = self.finish_restore(state, id, restore);
+                state = restored;
+                if is_postponed {
+                    state.postpone_wake(id, &mut slot);
+                }
+                if state.sleepers.short_restore == Some(id) {
+                    state.sleepers.short_restore = None;
+                    self.wakers.notify_all();
+                }
+            }
             // It has ended meanwhile.
             Ok(None) => {}
             Err(error) => state.lose(id, &error.to_string()),
         }
-        swap.discard(slot);
+        slot.into_iter().for_each(|slot| swap.discard(slot));
         self.notify(&mut state);
         self.changed.notify_all();
     }
 
-    fn finish_restore<'a>(&'a self, mut state: MutexGuard<'a, State>, id: CellId, mut restore: MemoryRestore) -> MutexGuard<'a, State> {
-        let (mut buffer, mut is_flushed) = (Vec::new(), false);
+    /// Completes a restore. `true`: it is postponed, and its memory is released.
+    fn finish_restore<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        id: CellId,
+        mut restore: MemoryRestore,
+    ) -> (MutexGuard<'a, State>, bool) {
+        let (mut buffer, mut attempts) = (Vec::new(), ReclaimAttempts::default());
         loop {
             let State { cells, frames, bases, .. } = &mut *state;
             let Some(live) = cells.get_mut(id) else {
                 restore.finish().release(frames);
-                return state;
+                return (state, false);
             };
             let base = live.base.and_then(|base| bases.memory(base)).map(|(base, _)| base);
             let outcome = restore.piece(frames, base);
@@ -104,25 +124,31 @@ impl Shared {
                     state = self.read_blocks(state, wanted, None, &mut buffer);
                     continue;
                 }
-                Err(RestoreError::Copy(CopyError::Shortage(shortage))) => match self.relieve(state, id, shortage, &mut is_flushed) {
-                    (relieved, true) => {
-                        state = relieved;
-                        continue;
+                Err(RestoreError::Copy(CopyError::Shortage(shortage))) => {
+                    if shortage == Shortage::Machine && *state.sleepers.short_restore.get_or_insert(id) != id {
+                        restore.finish().release(&mut state.frames);
+                        return (state, true);
                     }
-                    (unrelieved, false) => {
-                        state = unrelieved;
-                        shortage.to_string()
+                    match self.relieve(state, id, shortage, &mut attempts) {
+                        (relieved, true) => {
+                            state = relieved;
+                            continue;
+                        }
+                        (unrelieved, false) => {
+                            state = unrelieved;
+                            shortage.to_string()
+                        }
                     }
-                },
+                }
                 Err(RestoreError::Copy(error)) => error.to_string(),
                 Err(RestoreError::Record(error)) => error.to_string(),
             };
             restore.finish().release(&mut state.frames);
             state.lose(id, &cause);
-            return state;
+            return (state, false);
         }
         state.end_restore(id, restore);
-        state
+        (state, false)
     }
 
     /// Frees memory for a cell that wakes up; if nothing else helps, by the end of the cell that the policy chooses. `false`: nothing
@@ -132,9 +158,9 @@ impl Shared {
         state: MutexGuard<'a, State>,
         id: CellId,
         shortage: Shortage,
-        is_flushed: &mut bool,
+        attempts: &mut ReclaimAttempts,
     ) -> (MutexGuard<'a, State>, bool) {
-        if let Some(state) = self.free_memory(state, shortage, is_flushed) {
+        if let Some(state) = self.free_memory(state, shortage, attempts) {
             return (state, true);
         }
         let mut state = self.lock();
@@ -142,7 +168,7 @@ impl Shared {
         let Some(victim) = victim else { return (state, false) };
         state.request_end(victim, End::MachineFull);
         self.notify(&mut state);
-        *is_flushed = false;
+        attempts.is_flushed = false;
         let waited = self.changed.wait_timeout(state, VICTIM_WAIT).expect("a kernel whose lock was poisoned must not go on");
         (waited.0, true)
     }
@@ -174,6 +200,21 @@ impl State {
         }
     }
 
+    /// Queues a cell again whose restore was given up, and takes the slot of its record back.
+    fn postpone_wake(&mut self, id: CellId, slot: &mut Option<SwapSlot>) {
+        let State { cells, frames, sleepers, notifications, .. } = self;
+        // It may have ended meanwhile.
+        let Some(live) = cells.get_mut(id) else { return };
+        let Some(sleep) = live.sleep.as_mut() else { return };
+        let Some(slot) = slot.take() else { return };
+        (sleep.stage, sleep.is_wake_wanted) = (SleepStage::Stored(slot), true);
+        if let Some(quota) = sleep.quota.take() {
+            frames.set_quota(live.cell.memory.account(), quota);
+        }
+        sleepers.queue_wake(id);
+        notifications.has_sleeper = true;
+    }
+
     /// Begins to restore the memory of a cell. `None`: the cell has ended.
     fn begin_restore(&mut self, id: CellId, record: Vec<u8>) -> Result<Option<MemoryRestore>, SwapError> {
         let Some((live, frames)) = self.living(id) else { return Ok(None) };
@@ -190,7 +231,7 @@ impl State {
 
     /// Gives a cell its restored memory.
     fn end_restore(&mut self, id: CellId, restore: MemoryRestore) {
-        let patience = self.sleepers.patience.unwrap_or_default();
+        let Sleepers { sleep_after, is_drowsy, .. } = self.sleepers;
         let now = self.frames.machine().now();
         let Some((live, frames)) = self.living(id) else { return restore.finish().release(&mut self.frames) };
         live.cell.memory.attach_again(restore.finish());
@@ -198,7 +239,9 @@ impl State {
             if let Some(quota) = sleep.quota {
                 frames.set_quota(live.cell.memory.account(), quota);
             }
-            live.idleness.note_sleep(now.since(sleep.since), patience);
+            if !is_drowsy {
+                live.idleness.note_wake(now, now.since(sleep.since), sleep_after);
+            }
         }
         self.sleepers.counters.wakes += 1;
         self.end_sleep(id);
@@ -213,7 +256,7 @@ impl State {
         live.sleep = None;
         live.cell.asleep = None;
         live.execution.transition(RunState::Idle { until });
-        live.idleness.since = now;
+        live.idleness.begin(now);
         if let Some(card) = &live.card {
             networks.set_asleep(card.port, false);
         }
@@ -224,7 +267,7 @@ impl State {
         } else if until <= now || live.cell.has_unmasked_events(frames) {
             self.make_ready(id, ReadyReason::Woken);
             self.notifications.has_runnable_cell = true;
-        } else if self.sleepers.patience.is_some() {
+        } else if !self.sleepers.is_drowsy {
             self.note_idle(id, now);
         }
     }

@@ -240,6 +240,7 @@ impl Worker {
                 state.running(id).0.execution.transition(RunState::AwaitingFlush);
                 state.flushes.awaited_by.push(id);
             }
+            LeaveReason::AwaitingSwapOut => state.make_await_swap_out(id),
             LeaveReason::Frozen { is_noticed } => state.freeze(id, is_noticed),
             LeaveReason::ForciblyFrozen => state.force_freeze(id),
             LeaveReason::Halted(reason) => state.halt(id, reason),

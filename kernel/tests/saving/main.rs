@@ -7,3 +7,4 @@ mod hostile;
 mod round;
 mod sleeping;
 mod training;
+mod wakers;

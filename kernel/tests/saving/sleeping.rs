@@ -3,7 +3,7 @@
 
 use crate::cell::template_that_waits;
 use pando_abi::Event;
-use pando_kernel::{CellId, Config, End, OperatorError, RunState, SwapUsage};
+use pando_kernel::{CellId, Config, End, OperatorError, RunState, SleepOutcome, SwapUsage};
 use pando_machine::{Nanos, PageCount};
 use pando_testing::lab::{Lab, QUOTA};
 use pando_testing::swap::{SwapFault, TestSwap};
@@ -59,7 +59,7 @@ fn a_cell_finds_memory_of_every_kind_again() {
         let asleep = waiting_clone(&mut lab, template);
         lab.kernel.settle();
         let resident = lab.kernel.inspect(asleep).expect("it lives").2.used;
-        lab.kernel.sleep(asleep).expect("it is idle");
+        assert_eq!(lab.kernel.sleep(asleep), Ok(SleepOutcome::Asleep));
         assert_eq!(state(&lab, asleep), RunState::Asleep { until: Nanos::NEVER });
         lab.kernel.settle();
         let used = lab.kernel.inspect(asleep).expect("it lives").2.used;
@@ -167,7 +167,7 @@ fn an_event_that_comes_meanwhile_leaves_a_cell_awake() {
                     }
                     done.send(()).expect("it waits");
                 });
-                kernel.sleep(id).expect("nothing failed");
+                assert_eq!(kernel.sleep(id), Ok(SleepOutcome::Interrupted));
             });
             assert_eq!(swap.lengths(), [0_usize; 0]);
             if !is_ended {
@@ -276,6 +276,49 @@ fn without_swap_space_no_cell_sleeps() {
         assert_eq!(error, OperatorError::CannotSleep { cell: id, reason: "there is no swap space" });
         assert_eq!(lab.kernel.swap_usage(), None::<SwapUsage>);
         finish(&mut lab, id);
+    }
+}
+
+/// A cell with two processes, one a fork of the other, that has changed much. Its clone shares that, and differs little from its base.
+#[test]
+fn a_clone_of_an_idle_cell_has_a_base_of_its_own() {
+    use pando_abi::layout::VIRTUAL_REGISTERS;
+    use pando_abi::{Hypercall, MapFlags, Permissions};
+    use pando_testing::asm::Condition;
+    use pando_testing::asm::Register::{R15, Rbx};
+    const PAGES: u64 = 300;
+    for (mut lab, swap) in labs() {
+        let before = lab.kernel.free();
+        let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
+        let template = lab.launch(|asm| {
+            asm.call_kernel(Hypercall::Map { space: u64::MAX, address: 1 << 32, pages: PAGES, flags });
+            asm.call_kernel(Hypercall::Freeze {});
+            asm.call_kernel(Hypercall::SpaceClone { space: 0 }).call_kernel(Hypercall::SpaceSwitch { space: 1 });
+            asm.mov_imm(Rbx, 1 << 32).mov_imm(R15, PAGES);
+            let next = asm.here();
+            asm.store(Rbx, 0, R15).add_imm(Rbx, 4096).dec(R15).jump_if(Condition::NotZero, next);
+            asm.call_kernel(Hypercall::SpaceClone { space: 1 });
+            let idle = asm.here();
+            asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0).call_kernel(Hypercall::Idle { deadline: u64::MAX }).jmp(idle);
+        });
+        lab.run_all();
+        let source = waiting_clone(&mut lab, template);
+        let clone = lab.kernel.clone_cell(source, QUOTA).expect("it is idle");
+        lab.kernel.start(clone).expect("it was not started before");
+        lab.run_all();
+        lab.kernel.sleep(source).expect("it is idle");
+        let [of_source] = swap.lengths()[..] else { panic!("one record") };
+        assert!(of_source > PAGES as usize * 64 && of_source < PAGES as usize * 80, "{of_source}");
+        lab.kernel.wake(source).expect("it sleeps");
+        lab.kernel.sleep(clone).expect("it is idle");
+        let [of_clone] = swap.lengths()[..] else { panic!("one record") };
+        assert!(of_clone < of_source / 16, "{of_clone} {of_source}");
+        // Its base stays as it is while the source changes.
+        lab.kernel.write(source, 1 << 32, &[7]).expect("it is idle");
+        let mut byte = [0];
+        lab.kernel.read(clone, 1 << 32, &mut byte).expect("it wakes up");
+        assert_eq!(byte, [(PAGES % 256) as u8]);
+        check_empty(&lab, &swap, &[template, source, clone], before);
     }
 }
 

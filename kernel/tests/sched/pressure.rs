@@ -10,7 +10,9 @@ use pando_machine::PageCount;
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R15, Rbx};
 use pando_testing::lab::Lab;
+use pando_testing::swap::TestSwap;
 use pando_testing::virtual_registers::exit;
+use std::sync::Arc;
 
 const ARENA: PageCount = PageCount(1 << 13);
 
@@ -68,6 +70,48 @@ fn a_cell_that_needs_more_than_the_machine_has_ends() {
         assert_eq!(lab.finish(small).end, End::Exited { status: 0 });
         lab.kernel.settle();
         assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
+fn an_idle_cell_falls_asleep_before_one_ends() {
+    for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
+        let before = lab.kernel.free();
+        let hoarders = [(); 2].map(|()| hoarder(&mut lab, before.0 / 4, IDLE));
+        // It needs the memory of both.
+        let wants = toucher(&lab, before.0 * 4 / 5);
+        assert_eq!(lab.finish(wants).end, End::Exited { status: 0 });
+        assert_eq!(lab.kernel.sleep_counters().swapped_out, 2);
+        for hoarder in hoarders {
+            assert!(matches!(lab.kernel.inspect(hoarder).expect("it lives").0, RunState::Asleep { .. }));
+            assert_eq!(lab.kernel.read(hoarder, SLOT_SIZE, &mut [0]), Ok(()), "its memory comes back");
+            lab.kernel.end(hoarder, End::Killed).expect("it lives");
+        }
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
+fn an_operator_and_a_cell_that_wakes_up_get_the_memory_of_idle_cells() {
+    for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
+        let before = lab.kernel.free();
+        let pages = before.0 / 2;
+        let [first, second] = [(); 2].map(|()| {
+            let id = hoarder(&mut lab, pages, IDLE);
+            // Pages of zeros need no frames when the cell wakes up.
+            (0..pages).for_each(|page| lab.kernel.write(id, SLOT_SIZE + page * 4096, &[1]).expect("it idles"));
+            id
+        });
+        let is_asleep = |id| matches!(lab.kernel.inspect(id).expect("it lives").0, RunState::Asleep { .. });
+        assert_eq!((is_asleep(first), is_asleep(second)), (true, false), "the first has idled longer");
+        lab.kernel.wake(first).expect("it lives");
+        assert_eq!((is_asleep(first), is_asleep(second)), (false, true));
+        let free = lab.kernel.free();
+        assert!(!lab.kernel.make_available(before), "one has just woken up");
+        assert!(lab.kernel.make_available(free));
+        [first, second].into_iter().for_each(|id| lab.kernel.end(id, End::Killed).expect("it lives"));
+        assert!(lab.kernel.make_available(before));
     }
 }
 

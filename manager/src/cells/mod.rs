@@ -39,7 +39,7 @@ use names::NameReservation;
 use networks::CellNetworks;
 use origin::CellOrigin;
 use pando_confine::Paths;
-use pando_kernel::{Kernel, OperatorError, Statistics, SwapUsage};
+use pando_kernel::{Kernel, OperatorError, SleepOutcome, Statistics, SwapUsage};
 use pando_launch::{NestedCells, Operator};
 use pando_machine::{CellsDevice, PageCount};
 use pando_store::swap::{SwapSpace, create_swap_file};
@@ -66,6 +66,8 @@ pub use spec::{
 
 /// Swap space in memory is the memory of all cells divided by this.
 const SWAP_PART: u64 = 8;
+/// Frames that are made available for a new cell when there are none: its first paths of tables and its first writes.
+const ROOM: u64 = 1024;
 /// Ended cells that are kept.
 const ENDED_KEPT: usize = 1024;
 
@@ -94,7 +96,7 @@ pub struct SwapConfig {
     /// Directories for swap files, each with the size of its file in bytes. None: sleeping cells stay in memory, compressed.
     pub directories: Vec<(PathBuf, u64)>,
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
-    pub patience: Option<Duration>,
+    pub sleep_after: Option<Duration>,
 }
 
 impl SwapConfig {
@@ -109,7 +111,7 @@ impl SwapConfig {
         } else {
             SwapSpace::in_files(self.directories.into_iter().map(create).collect::<Result<_, _>>()?)
         };
-        Ok(SleepConfig { swap: Some(Arc::new(swap)), patience: self.patience })
+        Ok(SleepConfig { swap: Some(Arc::new(swap)), sleep_after: self.sleep_after })
     }
 }
 
@@ -255,7 +257,7 @@ impl Manager {
     /// # Errors
     /// There is no such template or program, not enough memory, or no gateway; or a living cell has the name.
     pub async fn start_cell(self: &Arc<Self>, spec: ManagedCellSpec) -> Result<AttachedCell, ManagerError> {
-        self.check_memory()?;
+        self.make_room().await?;
         match &self.networks {
             None if spec.network.is_some() => return Err(ManagerError::NotInside("network (--network)")),
             None if !spec.publish.is_empty() => return Err(ManagerError::NotInside("publish (-p)")),
@@ -277,7 +279,7 @@ impl Manager {
     /// # Errors
     /// There is not enough memory, or no gateway; or a living cell has the name.
     async fn start_again(self: &Arc<Self>, spec: ManagedCellSpec, origin: &CellOrigin) -> Result<AttachedCell, ManagerError> {
-        self.check_memory()?;
+        self.make_room().await?;
         let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
         self.start_prepared(spec, origin.clone()).await
     }
@@ -296,7 +298,7 @@ impl Manager {
         let (spec, copy) = copied.await?;
         let mut forks = Vec::new();
         for _ in 0..count {
-            self.check_memory()?;
+            self.make_room().await?;
             forks.push(self.start_prepared(spec.clone(), copy.clone()).await?);
         }
         Ok(forks)
@@ -378,14 +380,18 @@ impl Manager {
     /// Puts a cell to sleep that waits; does nothing to one that sleeps. May block.
     ///
     /// # Errors
-    /// It has ended, does not wait, or cannot sleep.
+    /// It has ended, does not wait, cannot sleep, or an event keeps it awake or has woken it at once.
     pub fn sleep(&self, cell: &ManagedCell) -> Result<(), ManagerError> {
         let kernel = self.kernel.as_ref().ok_or(ManagerError::NotInside("sleep"))?;
-        kernel.sleep(cell.kernel_id()).map_err(|error| match error {
-            OperatorError::CannotSleep { reason, .. } => ManagerError::CannotSleep { cell: cell.id(), reason: reason.into() },
-            OperatorError::Swap { error, .. } => ManagerError::CannotSleep { cell: cell.id(), reason: error.to_string() },
-            _ => ManagerError::CannotSleep { cell: cell.id(), reason: "it has ended".into() },
-        })
+        let awake = |reason: String| ManagerError::CannotSleep { cell: cell.id(), reason };
+        match kernel.sleep(cell.kernel_id()) {
+            Ok(SleepOutcome::Asleep) if kernel.usage(cell.kernel_id()).is_some_and(|usage| usage.is_asleep) => Ok(()),
+            Ok(SleepOutcome::Asleep) => Err(awake("it fell asleep, and an event woke it at once".into())),
+            Ok(SleepOutcome::Interrupted) => Err(awake("an event came for it meanwhile; try again when it waits".into())),
+            Err(OperatorError::CannotSleep { reason, .. }) => Err(awake(reason.into())),
+            Err(OperatorError::Swap { error, .. }) => Err(awake(error.to_string())),
+            Err(_) => Err(awake("it has ended".into())),
+        }
     }
 
     /// Wakes a cell up; does nothing to one that is awake. May block.
@@ -433,8 +439,15 @@ impl Manager {
         }
     }
 
-    /// Checks that there is memory for another cell.
-    fn check_memory(&self) -> Result<(), ManagerError> {
+    /// Checks that there is memory for another cell. If there is none, idle cells fall asleep for it.
+    async fn make_room(&self) -> Result<(), ManagerError> {
+        if self.used() < self.memory {
+            return Ok(());
+        }
+        if let Some(kernel) = self.kernel.clone() {
+            let wanted = self.free_at_start.0.saturating_sub(self.memory.0).saturating_add(ROOM.min(self.memory.0));
+            blocking(move || Ok::<_, ManagerError>(kernel.make_available(PageCount(wanted)))).await?;
+        }
         if self.used() < self.memory { Ok(()) } else { Err(ManagerError::MemoryFull(self.memory)) }
     }
 

@@ -107,7 +107,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         descriptors,
         swap: SwapConfig {
             directories: options.swap.iter().map(|(directory, size)| (directory.clone(), size.pages().bytes())).collect(),
-            patience: options.sleep_after,
+            sleep_after: options.sleep_after,
         },
     };
     let manager = Manager::start(config, gateways)?;

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory pressure: before a cell ends for want of memory, idle cells fall asleep.
+//!
+//! The cells that have idled longest are taken first, and those that have just woken up last. A vCPU does not wait for swap space: its cell
+//! waits as for a flush, until a cell has fallen asleep. Threads of the operator and those that wake cells put the idle cell to sleep
+//! themselves. If no cell idles, but others run, they are waited for: one may idle soon. So a working set that is larger than memory makes
+//! cells slow, and ends none of them.
+
+use super::sleepers::SleepOutcome;
+use super::sleeping::sleep_refusal;
+use super::state::State;
+use super::{Kernel, Shared};
+use crate::cell::CellId;
+use crate::cell::run_state::RunState;
+use crate::limits::{BUSY_INTERVAL, BUSY_WAIT, SWAP_OUT_SCAN};
+use crate::sched::ReadyReason;
+use pando_machine::{Nanos, PageCount};
+use std::sync::MutexGuard;
+use std::time::Instant;
+
+/// The attempts of an operation to free memory.
+#[derive(Debug, Default)]
+pub(super) struct ReclaimAttempts {
+    /// A flush would free nothing more.
+    pub(super) is_flushed: bool,
+    /// Cells that run, or have just woken up, are waited for and put to sleep until this time.
+    deadline: Option<Instant>,
+}
+
+impl ReclaimAttempts {
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    fn begin(&mut self) {
+        self.deadline.get_or_insert_with(|| Instant::now() + BUSY_WAIT);
+    }
+}
+
+impl Kernel {
+    /// Makes memory available: releases what ended cells had, then puts idle cells to sleep, the longest idle first. `false`: no other
+    /// cell can sleep, and less than `pages` is available.
+    pub fn make_available(&self, pages: PageCount) -> bool {
+        let shared = &*self.shared;
+        let mut state = shared.make_room(shared.lock());
+        while state.frames.available() < pages {
+            let Some(id) = state.longest_idle(shared.machine.now(), false) else { return false };
+            drop(state);
+            shared.swap_out(id);
+            state = shared.make_room(shared.lock());
+        }
+        true
+    }
+}
+
+impl Shared {
+    /// Tries to put a cell to sleep that idles, or waits a little for one that runs. `None`: there is none.
+    pub(super) fn swap_out_one<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        attempts: &mut ReclaimAttempts,
+    ) -> Option<MutexGuard<'a, State>> {
+        let now = self.machine.now();
+        let is_over = attempts.is_over();
+        if let Some(id) = state.longest_idle(now, !is_over) {
+            if state.living(id).is_some_and(|(live, _)| live.idleness.has_just_woken(now)) {
+                attempts.begin();
+            }
+            drop(state);
+            self.swap_out(id);
+            attempts.is_flushed = false;
+            return Some(self.lock());
+        }
+        if is_over || !state.sleepers.has_threads || !state.can_swap_out(now) || !state.has_busy_cells(0) {
+            return None;
+        }
+        attempts.begin();
+        attempts.is_flushed = false;
+        Some(self.changed.wait_timeout(state, BUSY_INTERVAL).expect("a kernel whose lock was poisoned must not go on").0)
+    }
+
+    /// Tries to put an idle cell to sleep because memory is short.
+    pub(super) fn swap_out(&self, id: CellId) {
+        // If it cannot sleep, another one is chosen.
+        if self.sleep(id) == Ok(SleepOutcome::Asleep) {
+            self.lock().sleepers.counters.swapped_out += 1;
+        }
+    }
+
+    /// Puts the next idle cell to sleep that was chosen because memory is short. `false`: there is none.
+    pub(super) fn step_swap_out(&self) -> bool {
+        let Some(id) = self.lock().sleepers.next_swap_out() else { return false };
+        self.swap_out(id);
+        let mut state = self.lock();
+        state.sleepers.swap_outs -= 1;
+        state.resume_awaiting_swap_out();
+        self.notify(&mut state);
+        true
+    }
+}
+
+impl State {
+    /// Has an idle cell fall asleep because memory is short. `true`: one does, or one did already.
+    pub(super) fn request_swap_out(&mut self) -> bool {
+        if self.sleepers.swap_outs > 0 {
+            return true;
+        }
+        let now = self.frames.machine().now();
+        let Some(id) = self.longest_idle(now, true) else { return false };
+        self.sleepers.queue_swap_out(id);
+        self.notifications.has_sleeper = true;
+        true
+    }
+
+    /// Lets a cell on a vCPU wait for memory until another one has fallen asleep, or idles and can. `false`: none can, or the cell has
+    /// waited long enough.
+    pub(super) fn awaits_swap_out(&mut self, id: CellId) -> bool {
+        if self.request_swap_out() {
+            return true;
+        }
+        let now = self.frames.machine().now();
+        if !self.can_swap_out(now) || !self.has_busy_cells(1) {
+            return false;
+        }
+        let deadline = &mut self.running(id).0.execution.memory_deadline;
+        match *deadline {
+            // The other cells do not idle.
+            Some(last) if last <= now && now < last + BUSY_WAIT => false,
+            Some(last) if now < last => true,
+            _ => {
+                *deadline = Some(now + BUSY_WAIT);
+                true
+            }
+        }
+    }
+
+    /// Takes a cell off its vCPU until another one has fallen asleep.
+    pub(super) fn make_await_swap_out(&mut self, id: CellId) {
+        let execution = &mut self.running(id).0.execution;
+        execution.transition(RunState::AwaitingFlush);
+        let deadline = execution.memory_deadline;
+        if self.sleepers.swap_outs == 0 && !self.has_busy_cells(1) {
+            // The cells that it would wait for wait for memory themselves by now.
+            return self.make_ready(id, ReadyReason::Turn);
+        }
+        if let Some(deadline) = deadline.filter(|deadline| *deadline > self.frames.machine().now()) {
+            self.set_alarm(id, deadline);
+        }
+        self.sleepers.awaited_by.push(id);
+    }
+
+    /// Whether swap space takes cells.
+    fn can_swap_out(&self, now: Nanos) -> bool {
+        self.swap.is_some() && self.sleepers.swap_fails_until <= now
+    }
+
+    /// Whether cells run or are runnable, besides `own` of those that run.
+    fn has_busy_cells(&self, own: usize) -> bool {
+        !self.scheduler.is_empty() || self.vcpus.iter().flatten().count() > own
+    }
+
+    /// Takes the cell from the queue that has idled longest, of those that can sleep; one that has just woken up only if there is no other.
+    fn longest_idle(&mut self, now: Nanos, includes_woken: bool) -> Option<CellId> {
+        if !self.can_swap_out(now) {
+            return None;
+        }
+        let (mut found, mut others) = (None, Vec::new());
+        for _ in 0..SWAP_OUT_SCAN {
+            let Some((queued, id)) = self.sleepers.first_idle() else { break };
+            let State { cells, frames, networks, sleepers, .. } = self;
+            let Some(live) = cells.get_mut(id) else { continue };
+            live.idleness.is_queued = false;
+            if !matches!(live.execution.run_state(), RunState::Idle { .. }) {
+                continue;
+            }
+            let due = live.idleness.due(sleepers.sleep_after);
+            if due <= queued && live.idleness.fails_until <= now {
+                match sleep_refusal(live, frames, networks) {
+                    None if !live.idleness.has_just_woken(now) => {
+                        others.extend(found.replace((due, id)));
+                        break;
+                    }
+                    None if includes_woken && found.is_none() => {
+                        found = Some((due, id));
+                        continue;
+                    }
+                    None => {}
+                    Some(_) => live.idleness.note_refusal(now),
+                }
+            }
+            live.idleness.is_queued = true;
+            let due = live.idleness.due(sleepers.sleep_after);
+            // A cell that has run since has a later place. The others are looked at once.
+            if due > queued { sleepers.queue_idle(id, due) } else { others.push((due, id)) }
+        }
+        for (due, id) in others {
+            self.sleepers.queue_idle(id, due);
+            self.living(id).into_iter().for_each(|(live, _)| live.idleness.is_queued = true);
+        }
+        found.map(|(_, id)| id)
+    }
+
+    /// Has the cells run again that wait until an idle one has fallen asleep.
+    pub(super) fn resume_awaiting_swap_out(&mut self) {
+        for id in std::mem::take(&mut self.sleepers.awaited_by) {
+            if self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingFlush) {
+                self.make_ready(id, ReadyReason::Turn);
+                self.notifications.has_runnable_cell = true;
+            }
+        }
+        // A vCPU releases the memory for cells that wait for admission.
+        self.notifications.has_runnable_cell |= self.gatekeeper.has_waiting();
+    }
+}
