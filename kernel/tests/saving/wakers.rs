@@ -168,7 +168,7 @@ fn a_cell_that_writes_its_record_slowly_holds_up_no_other_cell() {
 #[test]
 fn a_storm_of_events_among_more_cells_than_fit_ends_none_of_them() {
     const PAGES: u64 = 48;
-    for (kernel, swap) in on_kvm(PageCount(1 << 11), 2) {
+    if let Some((kernel, swap)) = on_kvm(PageCount(1 << 11), 2) {
         let before = kernel.free();
         let cells: Vec<CellId> = (0..2 * before.0 / PAGES).map(|_| checker(&kernel, PAGES)).collect();
         let storm = |seed: u64| {
@@ -195,7 +195,7 @@ fn a_storm_of_events_among_more_cells_than_fit_ends_none_of_them() {
 /// Without room in swap space, memory that is short ends the largest cell, as without sleep. The others go on.
 #[test]
 fn if_swap_space_is_full_the_largest_cell_ends() {
-    for (kernel, swap) in on_kvm(PageCount(1 << 11), 1) {
+    if let Some((kernel, swap)) = on_kvm(PageCount(1 << 11), 1) {
         let before = kernel.free();
         swap.fail(SwapFault::Full);
         let small = checker(&kernel, 3);
