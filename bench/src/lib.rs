@@ -29,6 +29,7 @@ mod project;
 mod row;
 mod run;
 mod sample;
+mod scale;
 
 pub use host_info::HostInfo;
 pub use row::{Row, Table};
@@ -40,7 +41,7 @@ use std::io;
 use std::path::Path;
 
 /// The benchmarks that [`run`] knows.
-pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone", "programs", "nest"];
+pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone", "programs", "nest", "scale"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +52,8 @@ pub struct BenchOptions<'a> {
     pub plots: Option<&'a Path>,
     /// The rows to report; empty: all. `programs` measures no others.
     pub only: &'a [String],
+    /// The number of sleeping cells for `scale`; `None`: what a small machine allows.
+    pub cells: Option<usize>,
 }
 
 impl BenchOptions<'_> {
@@ -155,6 +158,7 @@ pub fn run(
         "net" => net::run(options, pando, pinned, report, absent),
         "clone" => clone::run(options, pando, pinned, report, absent),
         "nest" => nest::run(options, pando, report),
+        "scale" => scale::run(options, pinned, report),
         "programs" => programs::run(options, pando, pinned, report, absent),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
     }

@@ -23,6 +23,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
 
+    /// Number of sleeping cells for `scale`: 1000000 needs about an hour [default: 20000]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) cells: Option<usize>,
+
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -55,7 +59,7 @@ pub(crate) fn bench(options: &Bench) -> Result<u8, Failure> {
         written = std::mem::replace(&mut written, Ok(())).and(result);
     };
     let pando = std::env::current_exe()?;
-    let how = BenchOptions { brief: options.brief, plots: options.plots.as_deref(), only: &options.only };
+    let how = BenchOptions { brief: options.brief, plots: options.plots.as_deref(), only: &options.only, cells: options.cells };
     pando_bench::run(name, how, &pando, &mut report, &mut |what| {
         eprintln!("left out: figures that need {what}, which this host lacks");
     })?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line's grammar.
 
+use crate::api::CellState;
 use crate::arguments::Run;
 use crate::bench::Bench;
 use crate::client::{Exec, Kill, Logs, Sleepers};
@@ -61,6 +62,12 @@ pub(crate) enum Command {
         /// Print only the cells with this label: `label=NAME` or `label=NAME=VALUE` (repeatable: with all of them)
         #[arg(short = 'f', long = "filter", value_name = "FILTER", value_parser = crate::options::filter)]
         filters: Vec<(String, Option<String>)>,
+        /// Print only the cells in this state
+        #[arg(long, value_enum, value_name = "STATE")]
+        state: Option<CellState>,
+        /// Print at most this many cells
+        #[arg(long, value_name = "NUMBER")]
+        limit: Option<usize>,
     },
     /// Start another program in a cell of `pando serve`
     #[command(override_usage = "pando exec [OPTIONS] CELL PROGRAM [ARGS]...")]

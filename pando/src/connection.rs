@@ -211,11 +211,43 @@ pub(crate) fn wait_for<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     outcome
 }
 
+/// Cells of a page of the list.
+const PAGE: usize = 1000;
+
 /// The running cells and those that ended last; with `descendants` also the nested cells of each.
 ///
 /// # Errors
 /// No server runs.
 pub(crate) fn list(descendants: bool) -> Result<Vec<api::Cell>, Failure> {
+    let mut cells = Vec::new();
+    visit_cells(descendants, |cell| {
+        cells.push(cell);
+        Ok(true)
+    })?;
+    Ok(cells)
+}
+
+/// Calls `visit` for each of these cells, in the order of their numbers, until it returns `false`. They are requested page by page.
+///
+/// # Errors
+/// No server runs, or `visit` fails.
+pub(crate) fn visit_cells(descendants: bool, mut visit: impl FnMut(api::Cell) -> Result<bool, Failure>) -> Result<(), Failure> {
     let client = Client::need()?;
-    wait_for(client.get(&format!("/v1/cells?descendants={descendants}")))
+    wait_for(async {
+        let mut after = 0;
+        loop {
+            let path = format!("/v1/cells?descendants={descendants}&after={after}&limit={PAGE}");
+            let page: Vec<api::Cell> = client.get(&path).await?;
+            let is_last = page.len() != PAGE;
+            for cell in page {
+                after = cell.id;
+                if !visit(cell)? {
+                    return Ok(());
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    })
 }

@@ -61,7 +61,9 @@ pub fn main() -> ExitCode {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Clone(options) => clone::clone(&options),
         cli::Command::Template { command } => templates::command(&command),
-        cli::Command::Ps { all, quiet, tree, json, filters } => client::ps(&client::Listing { all, quiet, tree, json, filters }),
+        cli::Command::Ps { all, quiet, tree, json, filters, state, limit } => {
+            client::ps(&client::Listing { all, quiet, tree, json, filters, state, limit })
+        }
         cli::Command::Logs(options) => client::logs(&options),
         cli::Command::Exec(options) => client::exec(&options),
         cli::Command::Kill(options) => client::kill(&options),

@@ -2,6 +2,7 @@
 //! Native operations of the host, for the references: all of the crate's unsafe code.
 
 pub(crate) mod cpu;
+pub(crate) mod files;
 pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod times;

@@ -3,11 +3,23 @@
 
 use pando_machine::PageCount;
 use std::io;
+use std::time::Duration;
 
 /// Bytes of anonymous memory of this process: the arena, and its heap.
 pub(crate) fn own() -> io::Result<f64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     field(&text, "RssAnon:").ok_or_else(|| io::Error::other("/proc/self/status has no RssAnon"))
+}
+
+/// The CPU time of all threads of this process that live.
+pub(crate) fn cpu_time() -> io::Result<Duration> {
+    let mut nanos = 0;
+    for thread in std::fs::read_dir("/proc/self/task")? {
+        let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        let first = text.split_ascii_whitespace().next().and_then(|number| number.parse::<u64>().ok());
+        nanos += first.ok_or_else(|| io::Error::other("/proc/self/task has no times"))?;
+    }
+    Ok(Duration::from_nanos(nanos))
 }
 
 /// The memory of a group of processes, in bytes.

@@ -113,6 +113,11 @@ impl ManagedCell {
         self.cell
     }
 
+    /// The name that it was given by the request.
+    pub(super) fn requested_name(&self) -> Option<&str> {
+        self.spec.name.as_deref()
+    }
+
     /// Its name.
     pub fn name(&self) -> String {
         name(&self.spec, self.id)
@@ -230,6 +235,7 @@ impl ManagedCell {
         {
             origin.loaded.root.rest();
         }
+        manager.note_end(self.id);
         self.changed.send_replace(());
     }
 

@@ -11,6 +11,7 @@ mod error;
 mod files;
 mod frozen_templates;
 mod gateways;
+mod index;
 mod jobs;
 mod loaded;
 mod log;
@@ -35,6 +36,7 @@ use crate::view::{self, PreparedView};
 use budget::Budget;
 use files::FileTemplates;
 use frozen_templates::FrozenTemplates;
+use index::CellIndex;
 use names::NameReservation;
 use networks::CellNetworks;
 use origin::CellOrigin;
@@ -45,7 +47,7 @@ use pando_machine::{CellsDevice, PageCount};
 use pando_store::swap::{SwapSpace, create_swap_file};
 use pool::TemplatePool;
 use provider::TemplateProvider;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -134,7 +136,7 @@ pub struct Manager {
     /// The budget of all output logs.
     budget: Arc<Budget>,
     next: AtomicU64,
-    cells: Mutex<BTreeMap<u64, Arc<ManagedCell>>>,
+    cells: Mutex<CellIndex>,
     /// The requested names of cells that are being started.
     starting: Mutex<BTreeSet<String>>,
 }
@@ -236,7 +238,7 @@ impl Manager {
     /// Its state.
     pub fn summary(&self) -> ManagerSummary {
         ManagerSummary {
-            running: self.cells().iter().filter(|cell| !cell.has_ended()).count(),
+            running: self.lock().living(),
             memory: self.memory,
             free: PageCount(self.memory.0.saturating_sub(self.used().0)),
             gateways: self.networks.as_ref().map_or(0, CellNetworks::gateways),
@@ -314,7 +316,7 @@ impl Manager {
             let id = manager.next.fetch_add(1, Ordering::Relaxed);
             let is_read_completely = spec.is_read_completely;
             let cell = ManagedCell::start(&manager, id, spec, origin, slot)?;
-            manager.add(&cell);
+            manager.lock().insert(&cell);
             let reader = is_read_completely.then(|| Reader::new(&cell, 0));
             tokio::spawn(Arc::clone(&cell).keep(Arc::clone(&manager)));
             if cell.has_input() {
@@ -331,17 +333,17 @@ impl Manager {
     /// # Errors
     /// There is none.
     pub fn cell(&self, id: u64) -> Result<Arc<ManagedCell>, ManagerError> {
-        self.lock().get(&id).cloned().ok_or_else(|| ManagerError::NoSuchCell(id.to_string()))
+        self.lock().get(id).cloned().ok_or_else(|| ManagerError::NoSuchCell(id.to_string()))
     }
 
-    /// All cells, running and ended.
-    pub fn cells(&self) -> Vec<Arc<ManagedCell>> {
-        self.lock().values().cloned().collect()
+    /// Up to `limit` cells, running and ended, with numbers above `after`, in their order.
+    pub fn cells(&self, after: u64, limit: usize) -> Vec<Arc<ManagedCell>> {
+        self.lock().page(after, limit)
     }
 
     /// Removes a cell with its output. It is not started again.
     pub fn remove_cell(&self, id: u64) {
-        let removed = self.lock().remove(&id);
+        let removed = self.lock().remove(id);
         if let Some(cell) = removed {
             cell.stop();
         }
@@ -415,27 +417,20 @@ impl Manager {
         cell.freeze(name, (lock, permit), by_force).await
     }
 
-    /// Adds a cell, and removes the oldest of too many ended ones.
-    fn add(&self, cell: &Arc<ManagedCell>) {
-        let mut cells = self.lock();
-        cells.insert(cell.id, Arc::clone(cell));
-        if cells.len() > ENDED_KEPT {
-            let ended: Vec<u64> = cells.iter().filter(|(_, cell)| cell.has_ended()).map(|(id, _)| *id).collect();
-            let surplus = ended.len().saturating_sub(ENDED_KEPT);
-            ended.iter().take(surplus).for_each(|id| _ = cells.remove(id));
-        }
+    /// Records that a cell has ended, and removes the oldest of too many ended ones.
+    fn note_end(&self, id: u64) {
+        self.lock().end(id, ENDED_KEPT);
     }
 
     /// Removes ended cells, the oldest first, until the logs of the others fit their budget. Those that a client reads stay.
     fn remove_ended(&self) {
         let mut cells = self.lock();
-        let is_ended = |(_, cell): &(&u64, &Arc<ManagedCell>)| Arc::strong_count(cell) == 1 && cell.has_ended();
-        let ended: Vec<u64> = cells.iter().filter(is_ended).map(|(id, _)| *id).collect();
+        let ended: Vec<u64> = cells.ended().filter(|cell| Arc::strong_count(cell) == 1).map(|cell| cell.id()).collect();
         for id in ended {
             if !self.budget.is_short() {
                 return;
             }
-            cells.remove(&id);
+            cells.remove(id);
         }
     }
 
@@ -456,7 +451,7 @@ impl Manager {
         PageCount(self.free_at_start.0.saturating_sub(self.operator.available().0))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ManagedCell>>> {
+    fn lock(&self) -> MutexGuard<'_, CellIndex> {
         lock(&self.cells)
     }
 }

@@ -19,7 +19,7 @@ impl NameReservation {
     /// A living cell has it, or a cell that is being started.
     pub(super) fn new(manager: &Arc<Manager>, name: &str) -> Result<NameReservation, ManagerError> {
         let mut starting = lock(&manager.starting);
-        let living = manager.cells().into_iter().find(|cell| cell.name() == name && !cell.has_ended());
+        let living = manager.lock().named(name).into_iter().find(|cell| !cell.has_ended());
         if let Some(cell) = living {
             return Err(ManagerError::NameInUse { name: name.into(), cell: Some(cell.id()) });
         }
@@ -45,7 +45,7 @@ impl Manager {
         if let Ok(id) = reference.parse() {
             return self.cell(id);
         }
-        let named = self.cells().into_iter().filter(|cell| cell.name() == reference);
-        named.max_by_key(|cell| (!cell.has_ended(), cell.id())).ok_or_else(|| ManagerError::NoSuchCell(reference.into()))
+        let named = self.lock().named(reference);
+        named.into_iter().max_by_key(|cell| (!cell.has_ended(), cell.id())).ok_or_else(|| ManagerError::NoSuchCell(reference.into()))
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::api::{self, CellState, DescendantState, Signal, Source};
 use crate::completion;
-use crate::connection::{Client, list, wait_for};
+use crate::connection::{Client, visit_cells, wait_for};
 use crate::diagnostics;
 use crate::failure::Failure;
 use crate::table;
@@ -72,6 +72,10 @@ pub(crate) struct Listing {
     pub(crate) json: bool,
     /// The labels that cells must have, and their values if they matter.
     pub(crate) filters: Vec<(String, Option<String>)>,
+    /// Print only cells in this state.
+    pub(crate) state: Option<CellState>,
+    /// Print at most this many.
+    pub(crate) limit: Option<usize>,
 }
 
 impl Listing {
@@ -79,7 +83,20 @@ impl Listing {
         let has = |(name, value): &(String, Option<String>)| {
             cell.labels.get(name).is_some_and(|own| value.as_ref().is_none_or(|value| own == value))
         };
-        (self.all || cell.outcome.is_none()) && self.filters.iter().all(has)
+        let is_wanted = self.state.map_or(self.all || cell.outcome.is_none(), |state| cell.state == state);
+        is_wanted && self.filters.iter().all(has)
+    }
+
+    /// Prints a cell.
+    fn print(&self, cell: &api::Cell, out: &mut impl Write) -> std::io::Result<()> {
+        if self.quiet {
+            return writeln!(out, "{}", cell.id);
+        }
+        if self.json {
+            return writeln!(out, "{}", serde_json::to_string(cell)?);
+        }
+        Row::of(cell).print(out)?;
+        cell.descendants.iter().try_for_each(|nested| Row::of_nested(nested).print(out))
     }
 }
 
@@ -102,21 +119,21 @@ struct Row {
 /// # Errors
 /// No server runs.
 pub(crate) fn ps(listing: &Listing) -> Result<u8, Failure> {
-    let cells = list(listing.tree)?;
-    let cells = cells.iter().filter(|cell| listing.contains(cell));
     let mut out = std::io::stdout().lock();
-    if listing.quiet {
-        cells.into_iter().try_for_each(|cell| writeln!(out, "{}", cell.id))?;
-    } else if listing.json {
-        for cell in cells {
-            writeln!(out, "{}", serde_json::to_string(cell).map_err(std::io::Error::from)?)?;
+    let mut left = listing.limit.unwrap_or(usize::MAX);
+    let mut has_head = listing.quiet || listing.json;
+    visit_cells(listing.tree, |cell| {
+        if !std::mem::replace(&mut has_head, true) {
+            Row::head().print(&mut out)?;
         }
-    } else {
+        if left > 0 && listing.contains(&cell) {
+            left -= 1;
+            listing.print(&cell, &mut out)?;
+        }
+        Ok(left > 0)
+    })?;
+    if !has_head {
         Row::head().print(&mut out)?;
-        for cell in cells {
-            Row::of(cell).print(&mut out)?;
-            cell.descendants.iter().try_for_each(|nested| Row::of_nested(nested).print(&mut out))?;
-        }
     }
     Ok(0)
 }

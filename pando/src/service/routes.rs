@@ -208,13 +208,18 @@ struct CellsQuery {
     /// List the nested cells of each cell, too.
     #[serde(default)]
     descendants: bool,
+    /// List cells with greater numbers only: the last number of the page before.
+    #[serde(default)]
+    after: u64,
+    /// The number of cells to list [default: all].
+    limit: Option<usize>,
 }
 
-/// Lists the running cells and those that ended last.
+/// Lists the running cells and those that ended last, in the order of their numbers.
 #[utoipa::path(get, path = "/v1/cells", params(CellsQuery), responses((status = 200, body = Vec<api::Cell>)))]
 async fn cells(State(manager): State<Arc<Manager>>, Query(query): Query<CellsQuery>) -> Json<Vec<api::Cell>> {
     let summary = |cell: &Arc<ManagedCell>| if query.descendants { cell.summary_with_descendants() } else { cell.summary() };
-    Json(manager.cells().iter().map(|cell| summary(cell).into()).collect())
+    Json(manager.cells(query.after, query.limit.unwrap_or(usize::MAX)).iter().map(|cell| summary(cell).into()).collect())
 }
 
 /// Clones a template, and returns while the clone runs.
