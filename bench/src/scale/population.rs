@@ -85,7 +85,7 @@ impl Population {
     /// Ends a server.
     pub(super) fn end(&self, server: &Server) -> Result<(), BenchError> {
         self.kernel.end(server.cell, End::Killed)?;
-        self.kernel.collect(server.cell).map(drop).ok_or(BenchError::Astray)
+        Ok(self.kernel.wait(server.cell).map(drop)?)
     }
 
     /// Waits until housekeeping is done, and gives free memory back to the host.
