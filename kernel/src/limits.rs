@@ -113,6 +113,9 @@ pub const SLEEP_DELAY_DOUBLINGS: u8 = 6;
 /// Interval to the next attempt to put a cell to sleep that could not: what prevents it, such as unread output, is often over by then.
 pub const SLEEP_RETRY: Duration = Duration::from_secs(1);
 
+/// How long after a cell has fallen asleep its memory goes back to the host, with that of others: a flush costs some milliseconds.
+pub const RECLAIM_DELAY: Duration = Duration::from_millis(500);
+
 /// How long a cell that woke up is put to sleep again, because memory is short, only if no other cell can sleep.
 pub const RECENT_WAKE: Duration = Duration::from_millis(100);
 

@@ -34,7 +34,7 @@ pub(crate) fn run(options: BenchOptions<'_>, pinned: cpu::Pinned, report: &mut d
     let cells = options.cells.unwrap_or(if options.brief { 200 } else { CELLS });
     let program = Compiled::new(SOURCE)?;
     let mut few = Population::new(&program, (cells / PART).max(LEAST))?;
-    few.fill(|_| Ok(()))?;
+    few.fill()?;
     let mut many = Population::new(&program, cells)?;
     measure_memory(&mut many, cells, report)?;
     measure_idle(cells, report)?;
@@ -47,16 +47,23 @@ pub(crate) fn run(options: BenchOptions<'_>, pinned: cpu::Pinned, report: &mut d
 fn measure_memory(many: &mut Population, cells: usize, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let read = || usage::own().map_err(BenchError::host("read the memory of this process"));
     let resident = resident_bytes(many, cells.div_ceil(10).min(2000), read)?;
-    let note = format!("{} idle clones of a static server that answered a line; tables, objects and pages", cells.div_ceil(10).min(2000));
+    let note = format!("{} clones of a static server that wait for their first line", cells.div_ceil(10).min(2000));
     report(Row::of("resident-bytes", resident, "bytes").noting(note));
-    many.settle()?;
+    many.settle();
+    // The first ones are not counted: the arena keeps some free memory of the host from then on.
+    let first = cells / 4;
+    many.fill_to(first)?;
+    many.settle();
     let (before, free) = (read()?, many.free());
-    many.fill(|_| Ok(()))?;
-    many.settle()?;
+    many.fill()?;
+    many.settle();
     let frames = free.saturating_sub(many.free()) * 4096;
-    let memory = (read()? - before) / cells as f64;
+    let memory = (read()? - before) / (cells - first) as f64;
     let file = many.swap_used() as f64 / cells as f64;
-    let note = format!("{cells} sleeping clones of it; {} bytes of that are frames of the arena", frames / cells as u64);
+    let note = format!(
+        "{cells} sleeping clones of it that have answered a line; {} bytes of that are frames of the arena",
+        frames / (cells - first) as u64
+    );
     report(Row::of("sleeping-bytes", memory, "bytes").noting(note));
     report(Row::of("sleeping-file-bytes", file, "bytes").noting(format!("{cells} records in a swap file, compressed")));
     if cells >= MILLION {
@@ -67,10 +74,10 @@ fn measure_memory(many: &mut Population, cells: usize, report: &mut dyn FnMut(Ro
 
 /// The memory of a resident cell. The cells are ended again.
 fn resident_bytes(many: &mut Population, count: usize, read: impl Fn() -> Result<f64, BenchError>) -> Result<f64, BenchError> {
-    many.settle()?;
+    many.settle();
     let before = read()?;
-    let cells = (0..count).map(|_| many.resident()).collect::<Result<Vec<_>, _>>()?;
-    many.settle()?;
+    let cells = (0..count).map(|_| many.idle()).collect::<Result<Vec<_>, _>>()?;
+    many.settle();
     let bytes = (read()? - before) / count as f64;
     cells.into_iter().try_for_each(|server| many.end(&server))?;
     Ok(bytes)

@@ -6,7 +6,7 @@ use crate::program::{Compiled, QUOTA, program};
 use pando_kernel::{CellId, Config, ConsolePort, End, Kernel, OperatorError, RunState, SleepOutcome, Stream, Swap};
 use pando_launch::Template;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
-use pando_machine::{Machine, PageCount};
+use pando_machine::{Machine, Nanos, PageCount};
 use pando_store::swap::{SwapSpace, create_swap_file};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +16,12 @@ const SWAP_PER_CELL: u64 = 16 << 10;
 const SWAP_LEAST: u64 = 64 << 20;
 /// Memory of the machine: enough for the resident cells, whatever the number of sleeping ones.
 const ARENA: PageCount = PageCount(1 << 18);
+/// Servers that are resident at a time before they fall asleep.
+const BATCH: usize = 500;
+/// Interval between looks at a server that does not wait yet.
+const INTERVAL: Duration = Duration::from_millis(1);
 /// How long housekeeping may take.
-const SETTLING: Duration = Duration::from_millis(300);
+const SETTLING: Duration = Duration::from_millis(800);
 
 /// A server in a cell.
 pub(super) struct Server {
@@ -32,6 +36,8 @@ pub(super) struct Population {
     /// A copy of a server that waits for its first line: clones of it start there.
     source: CellId,
     servers: Vec<Server>,
+    /// Servers that were asked while they slept.
+    awake: Vec<Server>,
     count: usize,
     random: u64,
 }
@@ -54,16 +60,23 @@ impl Population {
         answer(&port)?;
         await_idle(&kernel, first)?;
         let source = kernel.clone_cell(first, QUOTA)?;
-        Ok(Population { kernel, swap, source, servers: Vec::with_capacity(count), count, random: 1 })
+        Ok(Population { kernel, swap, source, servers: Vec::with_capacity(count), awake: Vec::new(), count, random: 1 })
     }
 
-    /// Starts all servers, has each answer a line, and puts it to sleep.
-    pub(super) fn fill(&mut self, mut each: impl FnMut(usize) -> Result<(), BenchError>) -> Result<(), BenchError> {
-        for index in 0..self.count {
-            let server = self.resident()?;
-            self.sleep(&server)?;
-            self.servers.push(server);
-            each(index)?;
+    /// Starts all servers, has each answer a line, and puts it to sleep when it waits for the next.
+    pub(super) fn fill(&mut self) -> Result<(), BenchError> {
+        self.fill_to(self.count)
+    }
+
+    /// The same until `count` sleep.
+    pub(super) fn fill_to(&mut self, total: usize) -> Result<(), BenchError> {
+        while self.servers.len() < total {
+            let count = BATCH.min(total - self.servers.len());
+            let batch = (0..count).map(|_| self.resident()).collect::<Result<Vec<_>, _>>()?;
+            for server in batch {
+                self.sleep(&server)?;
+                self.servers.push(server);
+            }
         }
         Ok(())
     }
@@ -73,11 +86,17 @@ impl Population {
         self.servers.len()
     }
 
-    /// Starts a server that stays resident, and has it answer a line.
-    pub(super) fn resident(&self) -> Result<Server, BenchError> {
+    /// Starts a server that stays resident, and waits for its first line.
+    pub(super) fn idle(&self) -> Result<Server, BenchError> {
         let cell = self.kernel.clone_cell(self.source, QUOTA)?;
         let server = Server { cell, port: self.kernel.console(cell)? };
         self.kernel.start(cell)?;
+        Ok(server)
+    }
+
+    /// Starts a server that stays resident, and has it answer a line.
+    pub(super) fn resident(&self) -> Result<Server, BenchError> {
+        let server = self.idle()?;
         ask(&server)?;
         Ok(server)
     }
@@ -88,11 +107,9 @@ impl Population {
         Ok(self.kernel.wait(server.cell).map(drop)?)
     }
 
-    /// Waits until housekeeping is done, and gives free memory back to the host.
-    pub(super) fn settle(&self) -> Result<(), BenchError> {
-        self.kernel.settle();
+    /// Waits until the kernel has given free memory back to the host.
+    pub(super) fn settle(&self) {
         std::thread::sleep(SETTLING);
-        Ok(())
     }
 
     /// Free frames.
@@ -126,14 +143,14 @@ impl Population {
         Ok(start.elapsed().as_nanos() as f64)
     }
 
-    /// Nanoseconds until a random sleeping server has answered a line. It sleeps again afterwards.
+    /// Nanoseconds until a random sleeping server has answered a line. It stays awake.
     pub(super) fn timed_answer_of_sleeper(&mut self) -> Result<f64, BenchError> {
         let index = self.choose();
-        let server = &self.servers[index];
+        let server = self.servers.swap_remove(index);
         let start = Instant::now();
-        ask(server)?;
+        ask(&server)?;
         let time = start.elapsed().as_nanos() as f64;
-        self.sleep(server)?;
+        self.awake.push(server);
         Ok(time)
     }
 
@@ -154,8 +171,11 @@ impl Population {
         Ok(time)
     }
 
-    /// Puts a server to sleep, as soon as it waits.
+    /// Puts a server to sleep, as soon as it waits without a time limit. Its libOS has short timers after an answer.
     fn sleep(&self, server: &Server) -> Result<(), BenchError> {
+        while self.kernel.inspect(server.cell)?.0 != (RunState::Idle { until: Nanos::NEVER }) {
+            std::thread::sleep(INTERVAL);
+        }
         loop {
             match self.kernel.sleep(server.cell) {
                 Ok(SleepOutcome::Asleep) => return Ok(()),

@@ -145,6 +145,8 @@ pub(super) struct Sleepers {
     pub(super) short_restore: Option<CellId>,
     /// Cells that wait until one of these has fallen asleep, or until another cell waits and can.
     pub(super) awaited_by: Vec<CellId>,
+    /// When the memory of cells that fell asleep goes back to the host. `None`: it has.
+    pub(super) reclaim_due: Option<Nanos>,
     idle: BinaryHeap<Reverse<(Nanos, CellId)>>,
     swap_out_queue: VecDeque<CellId>,
     wakes: VecDeque<CellId>,

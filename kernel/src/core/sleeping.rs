@@ -13,7 +13,7 @@ use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::run_state::RunState;
 use crate::device::swap::{Swap, SwapSlot, SwapUsage};
-use crate::limits::{FEW_ALARMS, RECORD_BYTES, SHORTEST_SLEEP, SLEEP_RETRY};
+use crate::limits::{FEW_ALARMS, RECLAIM_DELAY, RECORD_BYTES, RESERVED_HUGE_FRAMES, SHORTEST_SLEEP, SLEEP_RETRY};
 use crate::memory::{DifferenceTooLarge, Frames, MemoryDifference};
 use crate::network::Networks;
 use pando_machine::Nanos;
@@ -90,6 +90,10 @@ impl Shared {
         };
         let mut state = self.lock();
         let slept = state.end_falling_asleep(id, difference, slot, &**swap);
+        if slept == Ok(SleepOutcome::Asleep) && state.sleepers.reclaim_due.is_none() {
+            state.sleepers.reclaim_due = Some(self.machine.now() + RECLAIM_DELAY);
+            self.sleeper.notify_one();
+        }
         self.notify(&mut state);
         self.changed.notify_all();
         match failure {
@@ -137,18 +141,23 @@ impl Shared {
         next.is_some()
     }
 
-    /// Puts cells to sleep until the kernel stops.
+    /// Puts cells to sleep until the kernel stops, and gives their memory back to the host.
     pub(super) fn run_sleeper(&self) {
         loop {
             if self.step_sleep() {
                 continue;
             }
-            let state = self.lock();
+            let mut state = self.lock();
             if state.is_stopping {
                 return;
             }
-            if !state.sleepers.has_swap_outs() {
-                let due = state.sleepers.next_due().since(self.machine.now());
+            let now = self.machine.now();
+            if state.sleepers.reclaim_due.is_some_and(|due| due <= now) {
+                state.sleepers.reclaim_due = None;
+                drop(self.make_room(state));
+                while self.give_back(self.lock(), RESERVED_HUGE_FRAMES) {}
+            } else if !state.sleepers.has_swap_outs() {
+                let due = state.sleepers.next_due().min(state.sleepers.reclaim_due.unwrap_or(Nanos::NEVER)).since(now);
                 // A cell that is queued meanwhile is due no earlier than that.
                 let longest = state.sleepers.sleep_after.unwrap_or(Duration::from_secs(3600));
                 let _ = self.sleeper.wait_timeout(state, due.min(longest)).expect("a kernel whose lock was poisoned must not go on");
