@@ -107,7 +107,8 @@ pub const WAKE_PART: u64 = 256;
 /// Shortest time until its alarm for which a cell falls asleep by itself: it costs about a millisecond to sleep and wake up.
 pub const SHORTEST_SLEEP: Duration = Duration::from_secs(2);
 
-/// How often the delay of a cell doubles that was woken soon after it fell asleep, and the interval between attempts to put a cell to sleep.
+/// How often the delay of a cell doubles that was woken soon after it fell asleep, and the interval between attempts to put a cell to
+/// sleep.
 pub const SLEEP_DELAY_DOUBLINGS: u8 = 6;
 
 /// Interval to the next attempt to put a cell to sleep that could not: what prevents it, such as unread output, is often over by then.

@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_millis(1);
 const SETTLING: Duration = Duration::from_millis(800);
 
 /// A server in a cell.
-pub(super) struct Server {
+pub(super) struct IdleServer {
     cell: CellId,
     port: Arc<ConsolePort>,
 }
@@ -35,9 +35,9 @@ pub(super) struct Population {
     swap: Arc<SwapSpace>,
     /// A copy of a server that waits for its first line: clones of it start there.
     source: CellId,
-    servers: Vec<Server>,
+    servers: Vec<IdleServer>,
     /// Servers that were asked while they slept.
-    awake: Vec<Server>,
+    awake: Vec<IdleServer>,
     count: usize,
     random: u64,
 }
@@ -45,7 +45,8 @@ pub(super) struct Population {
 impl Population {
     /// A kernel with the source of `count` clones.
     pub(super) fn new(compiled: &Compiled, count: usize) -> Result<Population, BenchError> {
-        let file = create_swap_file(&std::env::temp_dir()).map_err(BenchError::host("create a swap file in the temporary directory"))?;
+        let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
+        let file = create_swap_file(directory.path()).map_err(BenchError::host("create a swap file in the temporary directory"))?;
         let swap = Arc::new(SwapSpace::in_files(vec![(file, (count as u64 * SWAP_PER_CELL).max(SWAP_LEAST))]));
         let machine = Kvm::new(KvmConfig { arena: ARENA, vcpus: 1, omit: Omit::NOTHING })?;
         let config = Config { swap: Some(Arc::<SwapSpace>::clone(&swap)), ..Config::default() };
@@ -87,22 +88,22 @@ impl Population {
     }
 
     /// Starts a server that stays resident, and waits for its first line.
-    pub(super) fn idle(&self) -> Result<Server, BenchError> {
+    pub(super) fn idle(&self) -> Result<IdleServer, BenchError> {
         let cell = self.kernel.clone_cell(self.source, QUOTA)?;
-        let server = Server { cell, port: self.kernel.console(cell)? };
+        let server = IdleServer { cell, port: self.kernel.console(cell)? };
         self.kernel.start(cell)?;
         Ok(server)
     }
 
     /// Starts a server that stays resident, and has it answer a line.
-    pub(super) fn resident(&self) -> Result<Server, BenchError> {
+    pub(super) fn resident(&self) -> Result<IdleServer, BenchError> {
         let server = self.idle()?;
         ask(&server)?;
         Ok(server)
     }
 
     /// Ends a server.
-    pub(super) fn end(&self, server: &Server) -> Result<(), BenchError> {
+    pub(super) fn end(&self, server: &IdleServer) -> Result<(), BenchError> {
         self.kernel.end(server.cell, End::Killed)?;
         Ok(self.kernel.wait(server.cell).map(drop)?)
     }
@@ -155,7 +156,7 @@ impl Population {
     }
 
     /// Nanoseconds until a server has answered a line.
-    pub(super) fn timed_answer(&self, server: &Server) -> Result<f64, BenchError> {
+    pub(super) fn timed_answer(&self, server: &IdleServer) -> Result<f64, BenchError> {
         await_idle(&self.kernel, server.cell)?;
         let start = Instant::now();
         ask(server)?;
@@ -172,7 +173,7 @@ impl Population {
     }
 
     /// Puts a server to sleep, as soon as it waits without a time limit. Its libOS has short timers after an answer.
-    fn sleep(&self, server: &Server) -> Result<(), BenchError> {
+    fn sleep(&self, server: &IdleServer) -> Result<(), BenchError> {
         while self.kernel.inspect(server.cell)?.0 != (RunState::Idle { until: Nanos::NEVER }) {
             std::thread::sleep(INTERVAL);
         }
@@ -195,7 +196,7 @@ impl Population {
 }
 
 /// Sends a server a line, and waits for its answer.
-fn ask(server: &Server) -> Result<(), BenchError> {
+fn ask(server: &IdleServer) -> Result<(), BenchError> {
     server.port.send(b"hello\n");
     answer(&server.port)
 }

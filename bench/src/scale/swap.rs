@@ -27,7 +27,8 @@ struct Files {
 }
 
 pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let create = || create_swap_file(&std::env::temp_dir()).map_err(BenchError::host("create a file in the temporary directory"));
+    let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
+    let create = || create_swap_file(directory.path()).map_err(BenchError::host("create a file in the temporary directory"));
     let (plain, swapped) = (create()?, create()?);
     let copy = swapped.try_clone().map_err(BenchError::host("duplicate a descriptor"))?;
     let records = if options.brief { 4 } else { RECORDS };

@@ -47,7 +47,7 @@ const LOG_LIMIT: &str = "the logged output of all cells of this service exceeds 
 /// A cell, running or ended.
 pub struct ManagedCell {
     pub(super) id: u64,
-    spec: ManagedCellSpec,
+    pub(super) spec: ManagedCellSpec,
     operator: Arc<dyn Operator>,
     pool: Arc<TemplatePool>,
     cell: CellId,
@@ -111,11 +111,6 @@ impl ManagedCell {
     /// The identifier by which the kernel knows it.
     pub(super) fn kernel_id(&self) -> CellId {
         self.cell
-    }
-
-    /// The name that it was given by the request.
-    pub(super) fn requested_name(&self) -> Option<&str> {
-        self.spec.name.as_deref()
     }
 
     /// Its name.

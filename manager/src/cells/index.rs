@@ -24,8 +24,8 @@ impl CellIndex {
     /// Adds a cell.
     pub(super) fn insert(&mut self, cell: &Arc<ManagedCell>) {
         self.cells.insert(cell.id(), Arc::clone(cell));
-        if let Some(name) = cell.requested_name() {
-            self.named.entry(name.into()).or_default().insert(cell.id());
+        if let Some(name) = &cell.spec.name {
+            self.named.entry(name.clone()).or_default().insert(cell.id());
         }
     }
 
@@ -33,7 +33,7 @@ impl CellIndex {
     pub(super) fn remove(&mut self, id: u64) -> Option<Arc<ManagedCell>> {
         let cell = self.cells.remove(&id)?;
         self.ended.remove(&id);
-        if let Some(name) = cell.requested_name()
+        if let Some(name) = &cell.spec.name
             && let Some(numbers) = self.named.get_mut(name)
         {
             numbers.remove(&id);

@@ -294,7 +294,8 @@ async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query
 /// Puts a cell to sleep that waits: its memory leaves for swap space.
 ///
 /// A frame for it, input, its timer or a request wakes it up, and it goes on where it waited. Its connections, timers and files stay. A
-/// cell with nested cells, or with output that was not read, does not sleep. The request fails if an event kept the cell awake, or has woken it.
+/// cell with nested cells, or with output that was not read, does not sleep. The request fails if an event kept the cell awake, or has
+/// woken it.
 #[utoipa::path(post, path = "/v1/cells/{cell}/sleep", params(("cell" = String, Path, description = "The cell's number or name.")), responses((status = 204), (status = "4XX", body = api::Problem)))]
 async fn sleep(State(manager): State<Arc<Manager>>, Path(id): Path<String>) -> RouteResult<StatusCode> {
     let cell = manager.find(&id)?;
