@@ -5,10 +5,15 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use pando_image::escaped_lines;
-use pando_manager::outcome::OWN_FAILURE;
+use pando_kernel::End;
+use pando_manager::host;
+use pando_manager::outcome::{OWN_FAILURE, is_chosen};
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Prints an error in one line that starts with `pando:`. Control characters in it are escaped, so that no name affects the terminal.
 pub(crate) fn problem(what: &dyn Display) {
@@ -27,6 +32,24 @@ pub(crate) fn problem(what: &dyn Display) {
 pub(crate) fn note(what: &dyn Display) {
     // A failure to write to standard error cannot be reported.
     let _ = std::io::stderr().write_all(format!("pando: {}\n", escaped_lines(&what.to_string())).as_bytes());
+}
+
+/// Reports an end that the program did not choose.
+pub(crate) fn report_end(name: &OsStr, end: &End) {
+    if is_chosen(end) {
+        return;
+    }
+    let advice = if *end == End::Quota { ": give it more with --memory" } else { "" };
+    problem(&format_args!("{}: {end}{advice}", name.display()));
+}
+
+/// Returns a function that reports that standard input could not be read, and sets the flag.
+pub(crate) fn input_reporter(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + use<> {
+    let unread = Arc::clone(unread);
+    move |error| {
+        problem(&format_args!("cannot read standard input: {}", host::plain(&error)));
+        unread.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Removes the numbers of system errors from a text.

@@ -6,7 +6,7 @@
 use crate::environment::{self, Variable};
 use crate::failure::Failure;
 use crate::size::Size;
-use crate::{options, run};
+use crate::{diagnostics, options};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use pando_abi::HoldingName;
@@ -155,7 +155,7 @@ impl ProgramOptions {
     /// Reports how the nested cell has ended, unless the program has chosen it. Returns the exit status.
     pub(crate) fn report(&self, state: ChildState) -> u8 {
         let end = end_of(state);
-        run::report_end(self.name(), &end);
+        diagnostics::report_end(self.name(), &end);
         exit_status(&end)
     }
 }

@@ -4,11 +4,10 @@
 //! The nested cell is a clone of the same root, so it sees the files that this cell saw at its start. Its budgets are within this cell's.
 
 use crate::arguments::Run;
-use crate::environment;
 use crate::failure::Failure;
-use crate::run;
 use crate::signals::Signals;
 use crate::terminal::{self, RawTerminal};
+use crate::{diagnostics, environment};
 use pando_kernel::{ConsolePort, End};
 use pando_launch::{NestedCells, Nesting, Operator, Program, carry_input, carry_output};
 use pando_machine::CellsDevice;
@@ -68,7 +67,7 @@ pub(crate) fn run(options: &Run, device: CellsDevice) -> Result<u8, Failure> {
     let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(Failure::Thread)?;
     let signals = Signals::pass_on(Arc::clone(&operator), Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
-    carry_input(&port, io::stdin(), run::complain(&unread)).map_err(Failure::Thread)?;
+    carry_input(&port, io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
     let terminal = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
     cell.start(&limits, &time_limits)?;
     let (report, carried) = sync_channel(1);
@@ -85,7 +84,7 @@ pub(crate) fn run(options: &Run, device: CellsDevice) -> Result<u8, Failure> {
     }
     drop(terminal);
     signals.name_request(&mut end);
-    run::report_end(options.program(), &end);
+    diagnostics::report_end(options.program(), &end);
     Ok(if unread.load(Ordering::Relaxed) { OWN_FAILURE } else { exit_status(&end) })
 }
 

@@ -17,9 +17,10 @@ use pando_kernel::{End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Nesting, Program, carry_input, carry_output};
 use pando_manager::cell::{CellGuard, CellSpec};
 use pando_manager::limits::Limits;
+use pando_manager::machine;
 use pando_manager::mounts::{self, LiveMounts};
 use pando_manager::network::{NetworkReport, NetworkSpec, PreparedNetwork};
-use pando_manager::outcome::{OWN_FAILURE, exit_status, is_chosen};
+use pando_manager::outcome::{OWN_FAILURE, exit_status};
 use pando_manager::report::Reporter;
 use pando_manager::starts::ProgramStart;
 use pando_manager::time_limits::TimeLimits;
@@ -27,7 +28,6 @@ use pando_manager::timings::Timings;
 use pando_manager::view::{self, PreparedView, ViewError, ViewSpec};
 use pando_manager::volumes;
 use pando_manager::write_back::RunningExports;
-use pando_manager::{host, machine};
 use std::ffi::OsStr;
 use std::mem;
 use std::num::NonZeroU32;
@@ -133,18 +133,9 @@ pub(crate) fn finish(
         // The table's first line reports how the cell ended.
         Some(StatsFormat::Table) => eprint!("{}", escaped_lines(&stats::table(single.name, &outcome, &network, timings))),
         Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &network, timings)),
-        None => report_end(single.name, &outcome.end),
+        None => diagnostics::report_end(single.name, &outcome.end),
     }
     Ok(if is_complete { exit_status(&outcome.end) } else { OWN_FAILURE })
-}
-
-/// Reports an end that the program did not choose.
-pub(crate) fn report_end(name: &OsStr, end: &End) {
-    if is_chosen(end) {
-        return;
-    }
-    let advice = if *end == End::Quota { ": give it more with --memory" } else { "" };
-    diagnostics::problem(&format_args!("{}: {end}{advice}", name.display()));
 }
 
 /// The result of a cell that has ended.
@@ -175,7 +166,7 @@ fn run_attached(
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(kernel)).map_err(Failure::Thread)?;
     let signals = Signals::pass_on(Arc::<Kernel>::clone(kernel), Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
-    carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
+    carry_input(&port, std::io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
     machine::limit_calls(Needs { writing_back: write_back.is_some(), receiving, ..Needs::default() })?;
     timings.end("confinement");
@@ -214,14 +205,5 @@ pub(crate) fn prepare_network(
 fn announce(forwards: &[PortForward], requested: &[PortForward]) {
     for (PortForward { host, cell, .. }, _) in forwards.iter().zip(requested).filter(|(_, requested)| requested.host.port() == 0) {
         diagnostics::problem(&format_args!("{host} is forwarded to port {cell}"));
-    }
-}
-
-/// Reports that standard input could not be read, and sets the flag.
-pub(crate) fn complain(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + use<> {
-    let unread = Arc::clone(unread);
-    move |error| {
-        diagnostics::problem(&format_args!("cannot read standard input: {}", host::plain(&error)));
-        unread.store(true, Ordering::Relaxed);
     }
 }
