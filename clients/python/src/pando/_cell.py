@@ -11,14 +11,12 @@ from . import _wire
 from ._errors import NoSuchCell
 from ._handle import AsyncCommandHandle
 from ._job import Job, OnBytes
-from ._stream import ResponseLines
+from ._stream import Requests, ResponseLines
 from ._text import OnText
 from ._types import CellInfo, ExecOptions, ExecResult, Outcome, Piece, Signal, Template
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from ._async import AsyncClient
 
 
 class AsyncCell:
@@ -30,7 +28,7 @@ class AsyncCell:
     ['hello\\n']
     """
 
-    def __init__(self, client: AsyncClient, number: int) -> None:
+    def __init__(self, client: Requests, number: int) -> None:
         self._client = client
         self.id = number
 

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Mapping, Optional, Union, overload
+from typing import Literal, Mapping, Optional, Union, overload
 
+from ._access import SandboxAccess
 from ._handle import AsyncCommandHandle
 from ._text import OnText
 from ._types import ExecOptions, ExecResult
-
-if TYPE_CHECKING:
-    from ._sandbox import AsyncSandbox
 
 
 class AsyncCommands:
@@ -20,7 +18,7 @@ class AsyncCommands:
     '6\\n'
     """
 
-    def __init__(self, sandbox: AsyncSandbox) -> None:
+    def __init__(self, sandbox: SandboxAccess) -> None:
         self._sandbox = sandbox
 
     @overload

@@ -6,15 +6,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, List, Mapping, Optional, Union
+from typing import Any, AsyncIterator, Iterable, List, Mapping, Optional, Union
 
 from . import _archive
+from ._access import SandboxAccess
 from ._cell import AsyncCell
 from ._errors import Error, NoSuchFile, refusal
 from ._types import ExecResult
-
-if TYPE_CHECKING:
-    from ._sandbox import AsyncSandbox
 
 _INSIDE = Path(__file__).with_name("_inside.py").read_text()
 # The exit status of that program if the operation failed.
@@ -57,7 +55,7 @@ class AsyncFiles:
     ['b.txt']
     """
 
-    def __init__(self, sandbox: AsyncSandbox) -> None:
+    def __init__(self, sandbox: SandboxAccess) -> None:
         self._sandbox = sandbox
 
     async def read(self, path: str) -> str:

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncGenerator, Dict, Optional, Tuple, Type, Union
+from typing import Any, AsyncGenerator, Dict, Optional, Tuple, Type, Union
 
 from . import _wire
 from ._errors import NoSuchJob
 from ._job import Job
-from ._stream import ResponseLines
+from ._stream import Requests, ResponseLines
 from ._text import OnText
 from ._types import ExecResult
-
-if TYPE_CHECKING:
-    from ._async import AsyncClient
 
 
 # Characters of each stream that are kept: a program may run for long.
@@ -33,7 +30,7 @@ class AsyncCommandHandle:
     'text'
     """
 
-    def __init__(self, client: AsyncClient, lines: ResponseLines[Dict[str, Any]]) -> None:
+    def __init__(self, client: Requests, lines: ResponseLines[Dict[str, Any]]) -> None:
         self._client = client
         self._lines = lines
         self._job = Job(self._hear_stdout, self._hear_stderr, limit=_KEPT)

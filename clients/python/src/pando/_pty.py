@@ -8,13 +8,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, AsyncGenerator, Callable, Mapping, Optional, Sequence, Type, Union
+from typing import AsyncGenerator, Callable, Mapping, Optional, Sequence, Type, Union
 
+from ._access import SandboxAccess
 from ._handle import AsyncCommandHandle
 from ._types import ExecResult
-
-if TYPE_CHECKING:
-    from ._sandbox import AsyncSandbox
 
 _INSIDE = Path(__file__).with_name("_terminal.py").read_text()
 _SIZE_MAX = 0xFFFF
@@ -39,7 +37,7 @@ class AsyncPty:
     >>> await handle.send_stdin("ls\\n")
     """
 
-    def __init__(self, sandbox: AsyncSandbox) -> None:
+    def __init__(self, sandbox: SandboxAccess) -> None:
         self._sandbox = sandbox
 
     async def create(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Streamed responses."""
+"""Streamed responses, and the requests that they answer."""
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
-from typing import Any, Callable, Deque, Generic, Iterator, TypeVar
+from typing import Any, AsyncIterator, Callable, Deque, Generic, Iterator, Protocol, TypeVar
 
 import httpx
 
@@ -60,3 +60,13 @@ class ResponseLines(Generic[T]):
         # Otherwise, the reader closes the response.
         if not self._is_listened_to:
             await self._http.end(self._response)
+
+
+class Requests(Protocol):
+    """Sends requests to the server: the part of a client that its cells use."""
+
+    async def do(self, operation: _wire.Operation[T]) -> T: ...
+
+    async def stream(self, operation: _wire.Operation[None], read: Callable[[Any], T]) -> ResponseLines[T]: ...
+
+    async def stream_bytes(self, operation: _wire.Operation[bytes]) -> AsyncIterator[bytes]: ...
