@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// The module with which Python programs report that they are ready, and its directory in cells.
-const MODULE: &str = include_str!("../../../manager/src/view/parts/pando.py");
+const MODULE: &str = include_str!("../../../manager/src/view/parts/pando/__init__.py");
 const MODULES: &str = "/pando";
 /// Directories of the host's software; missing ones are skipped.
 const SOFTWARE: [&str; 5] = ["/usr", "/bin", "/lib", "/lib64", "/etc"];

@@ -10,9 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const SHELL: &str = include_str!("parts/pando-ready");
-/// Python's modules, by file name.
-const PYTHON: [(&str, &str); 7] = [
-    ("pando.py", include_str!("parts/pando.py")),
+/// Python's modules, by path beside its `os.py`.
+const PYTHON: [(&str, &str); 8] = [
+    ("pando/__init__.py", include_str!("parts/pando/__init__.py")),
+    ("pando/__main__.py", include_str!("parts/pando/__main__.py")),
     ("_pando_code.py", include_str!("parts/_pando_code.py")),
     ("_pando_display.py", include_str!("parts/_pando_display.py")),
     ("_pando_languages.py", include_str!("parts/_pando_languages.py")),

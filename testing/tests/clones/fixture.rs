@@ -19,7 +19,7 @@ pub const PYTHON: &str = "/usr/bin/python3";
 pub const SHELL: &str = "/bin/sh";
 /// The helper modules for Python and Node, as the command line puts them into every root, and their sources.
 const PARTS: [(&str, &str); 2] = [
-    ("pando.py", include_str!("../../../manager/src/view/parts/pando.py")),
+    ("pando.py", include_str!("../../../manager/src/view/parts/pando/__init__.py")),
     ("pando.js", include_str!("../../../manager/src/view/parts/pando.js")),
 ];
 const MODULES: &str = "/pando";

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Inside a cell of Pando: reports when this program is ready to be cloned, and sends notes to the operator.
 
-As a program (`python3 -m pando`) it is the program of the template `python`: see `_pando_code` and `_pando_session`.
+As a program (`python3 -m pando`) it is the program of the template `python`: see `__main__`.
 """
 
 import os
@@ -177,9 +177,3 @@ def _numpy_state(random, generator):
         return memoryview(state).cast("B") if name == "MT19937" and not has_gauss and bytes(state) == known else None
     except Exception:
         return None
-
-
-if __name__ == "__main__":
-    import _pando_session
-
-    _pando_session.main()
