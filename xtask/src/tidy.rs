@@ -13,6 +13,7 @@ pub(crate) mod language;
 mod layers;
 mod layers_file;
 mod programs;
+mod python;
 mod scan;
 mod shape;
 #[cfg(test)]
@@ -143,7 +144,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = layers::check_house(&house, &packages);
     let mut files = Vec::new();
     let (mut types, mut all_types) = (Vec::new(), BTreeSet::new());
-    let mut sources: Vec<(String, String)> = Vec::new();
+    let (mut sources, mut scripts) = (Vec::new(), Vec::new());
     list(root, "", &mut files)?;
     for path in &files {
         let (path, text) = (path.clone(), read(root, path)?);
@@ -159,6 +160,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
             types.extend(language::types(&text).into_iter().map(|(name, line)| (name, path.clone(), line)));
             findings.extend(check_source(&house, &path, &text));
             sources.push((path, text));
+        } else if path.ends_with(".py") {
+            scripts.push((path, text));
         } else if path.ends_with(".sh") {
             findings.extend(programs::check_script(&path, &text));
         } else if let Some(folder) = path.strip_suffix("/Cargo.toml") {
@@ -168,6 +171,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     for folder in house.crates.iter().map(|rule| &rule.folder) {
         findings.extend(check_crate(&house, folder, &sources));
     }
+    findings.extend(python::check_circles(&scripts));
     findings.extend(language::check_types(&types, &house.folders()));
     findings.extend(language::check_glossary(GLOSSARY, &read(root, GLOSSARY)?, &all_types, &files));
     let manifests = documents::TRUSTED.iter().map(|folder| read(root, &format!("{folder}/Cargo.toml"))).collect::<Result<Vec<_>>>()?;

@@ -11,7 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Checks that no files of a crate import each other in a circle.
 pub(crate) fn check_circles(folder: &str, imports: &[Import]) -> Vec<Finding> {
     let imports: Vec<Import> = imports.iter().filter(|import| !is_of_parent(import)).cloned().collect();
-    circles(&imports).iter().map(|circle| finding(folder, &imports, circle)).collect()
+    let finding = |(path, line, message)| Finding { path: format!("{folder}/src/{path}"), line, rule: Rule::ImportCircle, message };
+    circles_of(&imports).into_iter().map(finding).collect()
+}
+
+/// The circles: for each a file, a line in it, and a description.
+pub(crate) fn circles_of(imports: &[Import]) -> Vec<(String, usize, String)> {
+    circles(imports).iter().map(|circle| describe(imports, circle)).collect()
 }
 
 /// Whether the imported name is of a module around the importing file.
@@ -20,13 +26,12 @@ fn is_of_parent(import: &Import) -> bool {
 }
 
 /// Describes a circle by a shortest way around.
-fn finding(folder: &str, imports: &[Import], circle: &BTreeSet<String>) -> Finding {
+fn describe(imports: &[Import], circle: &BTreeSet<String>) -> (String, usize, String) {
     let way = shortest(imports, circle);
     let steps: Vec<String> =
         way.iter().map(|import| format!("{}:{} uses {} ({})", import.from, import.line, import.to, import.name)).collect();
-    let path = format!("{folder}/src/{}", way[0].from);
     let message = format!("{} files import each other in a circle: {}", circle.len(), steps.join("; "));
-    Finding { path, line: way[0].line, rule: Rule::ImportCircle, message }
+    (way[0].from.clone(), way[0].line, message)
 }
 
 /// A shortest circle inside a group of files that all reach each other.

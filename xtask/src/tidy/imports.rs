@@ -38,6 +38,8 @@ struct ModuleNames {
     globs: Vec<Vec<String>>,
     /// Names that it declares.
     items: BTreeSet<String>,
+    /// Of these, the functions, constants and statics: a module may have the same name.
+    values: BTreeSet<String>,
 }
 
 /// The modules of one crate by their paths.
@@ -89,7 +91,10 @@ impl ModuleMap {
                     }
                 }
                 Item::Use(item) => collect(&item.tree, &mut Vec::new(), &mut names),
-                item => names.items.extend(declared(item)),
+                item => {
+                    names.items.extend(declared(item));
+                    names.values.extend(declared(item).filter(|_| is_value(item)));
+                }
             }
         }
         for item in items.iter().filter(|item| is_for_tests(item)) {
@@ -127,7 +132,8 @@ impl ModuleMap {
                 continue;
             }
             let names = self.0.get(&at)?;
-            if names.items.contains(first) {
+            // Nothing lies inside of a function: with more behind it, the name is that of a module.
+            if names.items.contains(first) && (after.is_empty() || !names.values.contains(first)) {
                 return Some(names.file.clone());
             }
             let depth = depth.checked_sub(1)?;
@@ -227,6 +233,11 @@ fn declared(item: &Item) -> Option<String> {
         _ => return None,
     };
     Some(name.to_string())
+}
+
+/// Whether an item declares a value: types, traits and modules may have the same name.
+fn is_value(item: &Item) -> bool {
+    matches!(item, Item::Const(_) | Item::Fn(_) | Item::Static(_))
 }
 
 /// Adds the names of a `use` tree.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules about imports inside a crate: modules on floors, and no circles of files.
 
-use super::super::{LayersFile, Rule, check_crate, floors, imports};
+use super::super::{LayersFile, Rule, check_crate, floors, imports, python};
 use super::{HOUSE, house};
 
 /// A crate with the modules that [`HOUSE`] declares for `upper`; `extra` replaces files or adds some.
@@ -104,6 +104,11 @@ fn import_circle_catches_files_that_import_each_other() {
         ("memory/tree.rs", "pub struct Tree;\nuse super::frame as other;\nfn f(frame: other::Frame) {}\n"),
     ];
     assert_eq!(broken(&hidden), [(Rule::ImportCircle, "memory/frame.rs".into(), 1)], "through a re-export and an alias");
+    let namesake = [
+        ("memory/frame.rs", "use super::tree;\npub fn tree() { tree::edit() }\n"),
+        ("memory/tree.rs", "use super::frame;\npub fn edit() { frame::tree() }\n"),
+    ];
+    assert_eq!(broken(&namesake), [(Rule::ImportCircle, "memory/frame.rs".into(), 2)], "a function has the name of a module");
     let long = [
         ("memory/mod.rs", "mod frame;\nmod tree;\nmod edit;\n"),
         ("memory/frame.rs", "use super::tree::Tree;\npub struct Frame;\n"),
@@ -125,4 +130,22 @@ fn import_circle_leaves_parents_and_tests_alone() {
         ("memory/tree.rs", "pub struct Tree;\n#[cfg(test)]\nmod tests { use super::super::frame::Frame; }\n"),
     ];
     assert_eq!(broken(&tests), []);
+}
+
+#[test]
+fn import_circle_catches_python_files_that_import_each_other() {
+    let broken = |files: &[(&str, &str)]| -> Vec<(String, usize)> {
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.to_string(), text.to_string())).collect();
+        python::check_circles(&files).into_iter().map(|finding| (finding.path, finding.line)).collect()
+    };
+    let pair =
+        [("c/p/__init__.py", ""), ("c/p/_a.py", "import os\nfrom ._b import B\n"), ("c/p/_b.py", "if X:\n    from . import _a, os\n")];
+    assert_eq!(broken(&pair), [("c/p/_a.py".into(), 2)]);
+    let beside = [("c/one.py", "import two as other\n"), ("c/two.py", "def f():\n    from one import f\n")];
+    assert_eq!(broken(&beside), [("c/one.py".into(), 1)]);
+    let package = [("c/p/__init__.py", "import two\n"), ("c/two.py", "import p\n")];
+    assert_eq!(broken(&package), [("c/p/__init__.py".into(), 1)]);
+    let program = [("c/p/__init__.py", "import os\n"), ("c/p/__main__.py", "import two\n"), ("c/two.py", "import p\n")];
+    assert_eq!(broken(&program), [], "a package's program uses what uses the package");
+    assert_eq!(broken(&[("c/p/__init__.py", ""), ("c/p/one.py", "import two\n"), ("c/p/two.py", "import one\n")]), [], "not those");
 }
