@@ -115,8 +115,8 @@ impl Root {
     }
 
     /// Closes the host files that its volumes keep open, when no clone runs; they are reopened when they are read.
-    pub fn rest(&self) {
-        self.volumes.iter().for_each(|volume| volume.disk.rest());
+    pub fn release_idle(&self) {
+        self.volumes.iter().for_each(|volume| volume.disk.release_idle());
     }
 
     /// Releases its cell. Its clones continue. Returns the disks, which can be removed ([`Kernel::remove_disk`]) once the clones have

@@ -78,7 +78,7 @@ impl Disk for ImageDisk {
         self.image.read_blocks(first.0.into(), buffer).map_err(|_| DiskError)
     }
 
-    fn rest(&self) {
+    fn release_idle(&self) {
         self.image.close_files();
     }
 }

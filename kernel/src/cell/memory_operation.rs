@@ -211,11 +211,11 @@ impl MemoryOperation {
             }
             MemoryOperation::Populate { range } => {
                 memory.populate_piece(frames, range)?;
-                return Ok(rest(range));
+                return Ok(remaining(range));
             }
             MemoryOperation::MapResident { range, block } => {
                 memory.map_resident_piece(frames, range, block);
-                return Ok(rest(range));
+                return Ok(remaining(range));
             }
             MemoryOperation::Unmap { range } => {
                 memory.unmap(frames, range)?;
@@ -223,7 +223,7 @@ impl MemoryOperation {
             }
             MemoryOperation::Protect { range, permissions } => {
                 memory.protect_piece(frames, range, *permissions)?;
-                return Ok(rest(range));
+                return Ok(remaining(range));
             }
             MemoryOperation::Write { .. } | MemoryOperation::Read { .. } => {
                 self.copy(memory, frames)?;
@@ -330,7 +330,7 @@ fn shareable(segment: u64) -> Result<SegmentIndex, Refusal> {
 }
 
 /// The progress of an operation after a step, given the rest of its range.
-fn rest(range: &PageSpan) -> OperationProgress {
+fn remaining(range: &PageSpan) -> OperationProgress {
     if range.pages.is_empty() { OperationProgress::Done(0) } else { OperationProgress::More }
 }
 

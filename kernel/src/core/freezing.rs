@@ -156,7 +156,7 @@ impl State {
 
     /// Completes the forced freeze of a cell whose work is done: brings it to a state that can be cloned.
     pub(super) fn complete_forced_freeze(&mut self, id: CellId, now: Nanos) -> NextStep {
-        match self.bring_to_rest(id, now) {
+        match self.quiesce(id, now) {
             Ok(()) => NextStep::Leave(LeaveReason::ForciblyFrozen),
             Err(next) => next,
         }
@@ -166,7 +166,7 @@ impl State {
     ///
     /// # Errors
     /// A step that comes first.
-    pub(super) fn bring_to_rest(&mut self, id: CellId, now: Nanos) -> Result<(), NextStep> {
+    pub(super) fn quiesce(&mut self, id: CellId, now: Nanos) -> Result<(), NextStep> {
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         if let Some(write) = execution.unconfirmed {
             // The write is not retried here, and a clone must not see the old page.

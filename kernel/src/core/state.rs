@@ -350,7 +350,7 @@ impl State {
         live.close();
         self.released.push_all(CellRights::take(&mut live));
         let mut cell = live.cell;
-        self.learn(&mut cell);
+        self.add_training_trace(&mut cell);
         self.orphans.extend(live.holdings.children().map(|(_, child)| child));
         for disk in self.retired_disks.clone().into_iter().filter(|disk| cell.memory.uses_disk(*disk)) {
             // Another cell may use it still.
@@ -386,7 +386,7 @@ impl State {
     }
 
     /// Adds an ended clone's training trace to its template.
-    fn learn(&mut self, cell: &mut Cell) {
+    fn add_training_trace(&mut self, cell: &mut Cell) {
         let trace = cell.memory.end_training().zip(cell.trains.take());
         if let Some((trace, template)) = trace
             && let Some((live, _)) = self.living(template)

@@ -13,9 +13,9 @@ use pando_abi::holding::DonationEnd;
 use pando_machine::Nanos;
 use std::time::Duration;
 
-/// A turn on a vCPU: the cell that gets it, and its terms.
+/// A time slice on a vCPU: the cell that gets it, and its terms.
 #[derive(Debug)]
-pub(super) struct PickedTurn {
+pub(super) struct TimeSlice {
     pub(super) cell: CellId,
     /// The longest time that it may run, by shares and donations.
     pub(super) most: Duration,
@@ -41,7 +41,7 @@ pub(super) struct DirectSwitch {
 impl State {
     /// Takes a cell to run to which the last one on this vCPU has sent a message, for the rest of that one's quantum. `None`: it is not
     /// runnable here and now, or its share is used up.
-    pub(super) fn pick_after_message(&mut self, switch: DirectSwitch, now: Nanos) -> Option<PickedTurn> {
+    pub(super) fn pick_after_message(&mut self, switch: DirectSwitch, now: Nanos) -> Option<TimeSlice> {
         let DirectSwitch { cell, until } = switch;
         if now >= until || self.scheduler.is_urgent() || !self.is_ready(cell) || self.running(cell).0.donation.is_some() {
             return None;
@@ -57,7 +57,7 @@ impl State {
     }
 
     /// Takes the next cell to run. Cells that have used their share wait for the next period.
-    pub(super) fn pick(&mut self, now: Nanos, vcpu: usize) -> Option<PickedTurn> {
+    pub(super) fn pick(&mut self, now: Nanos, vcpu: usize) -> Option<TimeSlice> {
         loop {
             let cell = self.scheduler.next()?;
             if self.is_ready(cell)
@@ -81,8 +81,8 @@ impl State {
     }
 
     /// The turn of a cell that the scheduler has chosen. `None`: it has used its share.
-    fn follow_donations(&mut self, chosen: CellId, now: Nanos) -> Option<PickedTurn> {
-        let mut turn = PickedTurn { cell: chosen, most: Duration::MAX, donors: Vec::new(), path: Vec::new(), chain_end: None };
+    fn follow_donations(&mut self, chosen: CellId, now: Nanos) -> Option<TimeSlice> {
+        let mut turn = TimeSlice { cell: chosen, most: Duration::MAX, donors: Vec::new(), path: Vec::new(), chain_end: None };
         loop {
             match self.time_left(turn.cell, now) {
                 Ok(left) => turn.most = turn.most.min(left),
@@ -172,7 +172,7 @@ impl State {
     }
 
     /// Charges the CPU shares of a cell and its ancestors for a turn, and the schedule.
-    pub(super) fn charge(&mut self, turn: &PickedTurn, time: Duration) {
+    pub(super) fn charge(&mut self, turn: &TimeSlice, time: Duration) {
         for id in &turn.path {
             if let Some((live, _)) = self.living(*id)
                 && let Some(allowance) = &mut live.allowance
@@ -185,7 +185,7 @@ impl State {
 
     /// Charges the members of the scheduling tree in whose place a cell ran. A donor pays for its child and for the child's place in the
     /// donor's family.
-    fn charge_schedule(&mut self, turn: &PickedTurn, time: Duration) {
+    fn charge_schedule(&mut self, turn: &TimeSlice, time: Duration) {
         let mut path = &turn.path[..];
         for donor in turn.donors.iter().rev() {
             let (below, above) = split_at_donor(path, *donor);
@@ -200,7 +200,7 @@ impl State {
     }
 
     /// Charges a cell for time that it has given up. Donors do not pay for that: the time is still theirs.
-    pub(super) fn charge_given_up(&mut self, turn: &PickedTurn, time: Duration) {
+    pub(super) fn charge_given_up(&mut self, turn: &TimeSlice, time: Duration) {
         let members = turn.donors.last().map_or(&turn.path[..], |donor| split_at_donor(&turn.path, *donor).0);
         self.scheduler.charge(turn.cell, members, time);
     }
@@ -212,7 +212,7 @@ impl State {
     }
 
     /// Lets the donors of a turn wait for their next one.
-    pub(super) fn resume_donors(&mut self, turn: &PickedTurn, time: Duration) {
+    pub(super) fn resume_donors(&mut self, turn: &TimeSlice, time: Duration) {
         for donor in turn.donors.iter().rev() {
             // It may have been ended meanwhile.
             let Some((live, _)) = self.living(*donor) else { continue };

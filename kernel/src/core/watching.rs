@@ -58,7 +58,7 @@ impl State {
 
     /// Completes the halt of a cell whose work is done.
     pub(super) fn complete_halt(&mut self, id: CellId, now: Nanos) -> NextStep {
-        match self.bring_to_rest(id, now) {
+        match self.quiesce(id, now) {
             Ok(()) => NextStep::Leave(LeaveReason::Halted(HaltReason::Requested)),
             Err(next) => next,
         }

@@ -4,7 +4,7 @@
 use super::Shared;
 use super::exits::{LeaveReason, NextStep};
 use super::state::{RunningCell, State};
-use super::turn::{DirectSwitch, PickedTurn};
+use super::turn::{DirectSwitch, TimeSlice};
 use crate::cell::CellId;
 use crate::cell::end::End;
 use crate::cell::execution::Vector;
@@ -117,7 +117,7 @@ impl Worker {
         &mut self,
         shared: &'a Shared,
         mut state: MutexGuard<'a, State>,
-        turn: &PickedTurn,
+        turn: &TimeSlice,
         is_alone: bool,
     ) -> MutexGuard<'a, State> {
         let id = turn.cell;
@@ -206,7 +206,7 @@ impl Worker {
     }
 
     /// Takes a cell off the vCPU that got it at `started` for a quantum.
-    fn leave(&mut self, state: &mut State, turn: &PickedTurn, (started, quantum): (Nanos, Duration), leave: LeaveReason) {
+    fn leave(&mut self, state: &mut State, turn: &TimeSlice, (started, quantum): (Nanos, Duration), leave: LeaveReason) {
         let id = turn.cell;
         if leave.keeps_vector() && self.shared.vector_owners {
             match self.vcpu.save_vector() {

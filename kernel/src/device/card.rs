@@ -57,7 +57,7 @@ struct TxFrame<'a> {
 
 impl TxFrame<'_> {
     /// Address of the bytes behind the head.
-    fn rest(&self) -> u64 {
+    fn tail_address(&self) -> u64 {
         self.address.wrapping_add(self.head.len() as u64)
     }
 }
@@ -160,7 +160,7 @@ impl Card {
         let frame = context.networks.buffers.filled(sent.length, |bytes| {
             let (head, rest) = bytes.split_at_mut(sent.head.len());
             head.copy_from_slice(sent.head);
-            memory.read(context.frames, sent.rest(), rest, CopyAuthority::Cell)
+            memory.read(context.frames, sent.tail_address(), rest, CopyAuthority::Cell)
         })?;
         Ok(context.networks.send(self.port, frame, context.now))
     }
@@ -203,7 +203,7 @@ impl Card {
         let address = address.wrapping_add(HEADER as u64);
         memory.write(frames, address, sent.head, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
         let rest = sent.length - sent.head.len();
-        copy_between(frames, (source, sent.rest()), (memory, address.wrapping_add(sent.head.len() as u64)), rest)?;
+        copy_between(frames, (source, sent.tail_address()), (memory, address.wrapping_add(sent.head.len() as u64)), rest)?;
         self.filled += frame::room(sent.length).min(room) as u32;
         Ok(true)
     }

@@ -311,18 +311,18 @@ impl ConsolePort {
     #[must_use]
     pub fn detached(wake: impl Fn() + Send + Sync + 'static) -> Arc<ConsolePort> {
         let port = ConsolePort { buffers: Mutex::default(), changed: Condvar::new(), wake: Box::new(wake) };
-        port.want_input();
+        port.request_input();
         Arc::new(port)
     }
 
-    /// The same for a cell that has not asked for input yet: the owner calls [`ConsolePort::want_input`] when it does.
+    /// The same for a cell that has not asked for input yet: the owner calls [`ConsolePort::request_input`] when it does.
     #[must_use]
     pub fn of_remote_cell(wake: impl Fn() + Send + Sync + 'static) -> Arc<ConsolePort> {
         Arc::new(ConsolePort { buffers: Mutex::default(), changed: Condvar::new(), wake: Box::new(wake) })
     }
 
     /// Records that the cell asks for input.
-    pub fn want_input(&self) {
+    pub fn request_input(&self) {
         let mut buffers = self.lock();
         if !buffers.input_wanted {
             buffers.input_wanted = true;
@@ -536,7 +536,7 @@ impl Console {
                 moved = true;
                 continue;
             }
-            self.port.want_input();
+            self.port.request_input();
             let mut buffers = self.port.lock();
             if buffers.input.is_empty() && !buffers.input_closed {
                 break;

@@ -38,5 +38,5 @@ pub trait Disk: Send + Sync {
     }
 
     /// Releases host resources that only serve speed; the disk is not read for now.
-    fn rest(&self) {}
+    fn release_idle(&self) {}
 }

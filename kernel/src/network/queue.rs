@@ -57,7 +57,7 @@ impl RoundRobin {
 
     fn drop_newest(&mut self, sender: u32) {
         if let Some(frame) = self.senders.get_mut(&sender).and_then(|sender| sender.frames.pop_back()) {
-            self.note_gone(sender, &frame);
+            self.note_removed(sender, &frame);
             if !self.senders.contains_key(&sender) {
                 self.turns.retain(|turn| *turn != sender);
             }
@@ -65,7 +65,7 @@ impl RoundRobin {
     }
 
     /// Updates the counters after a frame has left.
-    fn note_gone(&mut self, sender: u32, frame: &Bytes) {
+    fn note_removed(&mut self, sender: u32, frame: &Bytes) {
         self.waiting.frames -= 1;
         self.waiting.bytes -= frame.len() as u64;
         self.weight -= weight(frame);
@@ -103,7 +103,7 @@ impl PacketScheduler for RoundRobin {
     fn pop(&mut self) -> Option<Bytes> {
         let sender = self.turns.pop_front()?;
         let frame = self.senders.get_mut(&sender)?.frames.pop_front()?;
-        self.note_gone(sender, &frame);
+        self.note_removed(sender, &frame);
         if self.senders.contains_key(&sender) {
             self.turns.push_back(sender);
         }

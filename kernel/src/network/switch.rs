@@ -302,7 +302,7 @@ impl Switch {
         let Some(source) = rest.first_chunk::<6>() else { return };
         let (target, source) = (Mac(*target), Mac(*source));
         self.listeners.capture(frame, now);
-        self.learn(source, sender);
+        self.learn_address(source, sender);
         let known = self.mac_table.get(&target).copied().filter(|_| !target.is_group());
         // A request for the address of one cell (ARP, neighbour solicitation) disturbs no other cell.
         match known.or_else(|| self.requested_port(frame)) {
@@ -341,7 +341,7 @@ impl Switch {
     }
 
     /// Learns the port of a source address, if it is a host port.
-    fn learn(&mut self, source: Mac, sender: u32) {
+    fn learn_address(&mut self, source: Mac, sender: u32) {
         if source.is_group() || !self.host_ports.contains(&sender) {
             return;
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The default scheduler: siblings share CPU time by their weights, at every level of the tree of cells.
 //!
-//! The cells of the operator are one *group*. Each cell with children has a group as well. Its members are the cell itself, with the
-//! default weight, and its children with their descendants. A member has a *virtual time*: the CPU time that it has used, divided by its
-//! weight. The member with the least virtual time is next, then the next in its group, down to a cell. So a family counts as one cell in
+//! The cells of the operator are one *group*. Each cell with children has a group as well. Its entities are the cell itself, with the
+//! default weight, and its children with their descendants. An entity has a *virtual time*: the CPU time that it has used, divided by its
+//! weight. The entity with the least virtual time is next, then the next in its group, down to a cell. So a family counts as one cell in
 //! the group around it, however many cells it has.
 //!
-//! Members that return from idling are compensated (Denali section 3.2.1): they go first unless they are ahead by more than a quantum, but
+//! Entities that return from idling are compensated (Denali section 3.2.1): they go first unless they are ahead by more than a quantum, but
 //! at most [`OVERTAKING`] times in a row.
 
 use super::scheduler::{ReadyReason, Scheduler};
@@ -23,7 +23,7 @@ pub struct FairShare {
     root: Group,
     /// All cells, by index.
     nodes: Vec<Option<Node>>,
-    /// Number of times that a member was queued.
+    /// Number of times that an entity was queued.
     queued: u64,
 }
 
@@ -36,7 +36,7 @@ struct Node {
     /// Whether the cell itself waits for a vCPU.
     is_ready: bool,
     /// Its place in its parent's group, together with its descendants.
-    member: Member,
+    entity: SchedulingEntity,
     /// Its own group, from its first child on.
     family: Option<Box<Family>>,
 }
@@ -45,13 +45,13 @@ struct Node {
 #[derive(Debug, Default)]
 struct Family {
     /// The place of the cell itself.
-    own: Member,
+    own: SchedulingEntity,
     group: Group,
 }
 
-/// The state of a member of a group.
+/// The state of an entity of a group.
 #[derive(Clone, Copy, Debug, Default)]
-struct Member {
+struct SchedulingEntity {
     /// CPU time that it has used, in nanoseconds at the default weight.
     virtual_time: u64,
     /// Its place in the queue of its group, if it waits.
@@ -69,7 +69,7 @@ struct Place {
     sequence: u64,
 }
 
-/// The classes of waiting members, in order.
+/// The classes of waiting entities, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     /// Returns from idling, and has not used more than its part: first in, first out.
@@ -80,20 +80,20 @@ enum Class {
     Fair,
 }
 
-/// The name of a member in its group.
+/// The name of an entity in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MemberName {
+enum EntityName {
     /// The cell whose group it is.
     Own(CellId),
     /// A child, with its descendants.
     Child(CellId),
 }
 
-/// Members that wait, by their places. One member alone takes no allocation, as is usual at the levels of a deep family.
+/// Entities that wait, by their places. One entity alone takes no allocation, as is usual at the levels of a deep family.
 #[derive(Debug, Default)]
 struct Queue {
-    first: Option<(Place, MemberName)>,
-    others: BTreeMap<Place, MemberName>,
+    first: Option<(Place, EntityName)>,
+    others: BTreeMap<Place, EntityName>,
 }
 
 impl Queue {
@@ -112,7 +112,7 @@ impl Queue {
         if first >= start { Some(first) } else { self.others.range(start..).next().map(|(place, _)| *place) }
     }
 
-    fn insert(&mut self, place: Place, name: MemberName) {
+    fn insert(&mut self, place: Place, name: EntityName) {
         match self.first.replace((place, name)) {
             None => {}
             Some(first) if place < first.0 => drop(self.others.insert(first.0, first.1)),
@@ -123,7 +123,7 @@ impl Queue {
         }
     }
 
-    fn remove(&mut self, place: Place) -> Option<MemberName> {
+    fn remove(&mut self, place: Place) -> Option<EntityName> {
         if self.first.is_some_and(|(first, _)| first == place) {
             return std::mem::replace(&mut self.first, self.others.pop_first()).map(|(_, name)| name);
         }
@@ -131,19 +131,19 @@ impl Queue {
     }
 }
 
-/// Members of one level that wait for a vCPU.
+/// Entities of one level that wait for a vCPU.
 #[derive(Debug, Default)]
 struct Group {
     queue: Queue,
-    /// Virtual time of the group: no member that begins to wait is further behind.
+    /// Virtual time of the group: no entity that begins to wait is further behind.
     min_virtual_time: u64,
-    /// Number of members in a row that overtook others.
+    /// Number of entities in a row that overtook others.
     overtaken: u32,
 }
 
 impl Group {
-    /// Takes the next member out of the queue.
-    fn pop(&mut self) -> Option<MemberName> {
+    /// Takes the next entity out of the queue.
+    fn pop(&mut self) -> Option<EntityName> {
         let (first, _) = self.queue.first?;
         let is_woken = |place: Place| place.class == Class::Woken;
         let has_others = self.queue.last().is_some_and(|last| !is_woken(last));
@@ -180,53 +180,53 @@ impl FairShare {
         }
     }
 
-    /// The group that a member belongs to.
-    fn group_of(&mut self, name: MemberName) -> Option<&mut Group> {
+    /// The group that an entity belongs to.
+    fn group_of(&mut self, name: EntityName) -> Option<&mut Group> {
         let cell = match name {
-            MemberName::Own(id) => Some(id),
-            MemberName::Child(id) => self.node(id)?.parent,
+            EntityName::Own(id) => Some(id),
+            EntityName::Child(id) => self.node(id)?.parent,
         };
         self.group(cell)
     }
 
-    /// A member and its weight.
-    fn member(&mut self, name: MemberName) -> Option<(&mut Member, Weight)> {
+    /// An entity and its weight.
+    fn entity(&mut self, name: EntityName) -> Option<(&mut SchedulingEntity, Weight)> {
         match name {
-            MemberName::Own(id) => Some((&mut self.node(id)?.family.as_mut()?.own, Weight::DEFAULT)),
-            MemberName::Child(id) => self.node(id).map(|node| (&mut node.member, node.weight)),
+            EntityName::Own(id) => Some((&mut self.node(id)?.family.as_mut()?.own, Weight::DEFAULT)),
+            EntityName::Child(id) => self.node(id).map(|node| (&mut node.entity, node.weight)),
         }
     }
 
-    /// Queues a member, or queues it better if it returns from idling. Returns whether its place has changed.
-    fn enqueue(&mut self, name: MemberName, reason: ReadyReason) -> bool {
+    /// Queues an entity, or queues it better if it returns from idling. Returns whether its place has changed.
+    fn enqueue(&mut self, name: EntityName, reason: ReadyReason) -> bool {
         self.queued += 1;
         let sequence = self.queued;
         // Cells whose parent has ended do not run any more.
         let Some(min_virtual_time) = self.group_of(name).map(|group| group.min_virtual_time) else { return false };
-        let Some((member, weight)) = self.member(name) else { return false };
-        let before = member.place;
-        // A new member waits for a turn of those that are there, so that a stream of new ones starves nobody.
-        let debit = if std::mem::take(&mut member.is_new) { virtual_time(QUANTUM, weight) } else { 0 };
-        member.virtual_time = member.virtual_time.max(min_virtual_time.saturating_add(debit));
-        let is_ahead = member.virtual_time - min_virtual_time > virtual_time(QUANTUM, weight);
+        let Some((entity, weight)) = self.entity(name) else { return false };
+        let before = entity.place;
+        // A new entity waits for a turn of those that are there, so that a stream of new ones starves nobody.
+        let debit = if std::mem::take(&mut entity.is_new) { virtual_time(QUANTUM, weight) } else { 0 };
+        entity.virtual_time = entity.virtual_time.max(min_virtual_time.saturating_add(debit));
+        let is_ahead = entity.virtual_time - min_virtual_time > virtual_time(QUANTUM, weight);
         let place = match reason {
             ReadyReason::Woken if !is_ahead => Place { class: Class::Woken, virtual_time: 0, sequence },
             ReadyReason::Interrupted => Place { class: Class::Interrupted, virtual_time: 0, sequence: u64::MAX - sequence },
-            ReadyReason::Turn | ReadyReason::Woken => Place { class: Class::Fair, virtual_time: member.virtual_time, sequence },
+            ReadyReason::Turn | ReadyReason::Woken => Place { class: Class::Fair, virtual_time: entity.virtual_time, sequence },
         };
         if before.is_some_and(|before| before <= place) {
             return false;
         }
-        member.place = Some(place);
+        entity.place = Some(place);
         let Some(group) = self.group_of(name) else { return false };
         before.map(|before| group.queue.remove(before));
         group.queue.insert(place, name);
         true
     }
 
-    /// Takes a member out of the queue of its group.
-    fn dequeue(&mut self, name: MemberName) {
-        let Some(place) = self.member(name).and_then(|(member, _)| member.place.take()) else { return };
+    /// Takes an entity out of the queue of its group.
+    fn dequeue(&mut self, name: EntityName) {
+        let Some(place) = self.entity(name).and_then(|(entity, _)| entity.place.take()) else { return };
         if let Some(group) = self.group_of(name) {
             group.queue.remove(place);
         }
@@ -236,8 +236,8 @@ impl FairShare {
     fn update(&mut self, cell: CellId, reason: ReadyReason) {
         let mut next = Some(cell);
         while let Some(node) = next.and_then(|id| self.node(id)) {
-            let name = MemberName::Child(node.id);
-            let (waits, is_queued) = (node.weight.get() > 0 && node.is_family_ready(), node.member.place.is_some());
+            let name = EntityName::Child(node.id);
+            let (waits, is_queued) = (node.weight.get() > 0 && node.is_family_ready(), node.entity.place.is_some());
             next = node.parent;
             let is_changed = match (waits, is_queued) {
                 (true, true) if reason != ReadyReason::Woken => false,
@@ -260,17 +260,17 @@ impl FairShare {
     /// part.
     fn may_overtake(&mut self, cell: CellId) -> bool {
         let mut name =
-            if self.node(cell).is_some_and(|node| node.family.is_some()) { MemberName::Own(cell) } else { MemberName::Child(cell) };
+            if self.node(cell).is_some_and(|node| node.family.is_some()) { EntityName::Own(cell) } else { EntityName::Child(cell) };
         loop {
             let Some(floor) = self.group_of(name).map(|group| group.min_virtual_time) else { return false };
-            let Some((member, weight)) = self.member(name) else { return false };
-            if weight.get() == 0 || member.virtual_time.saturating_sub(floor) > virtual_time(QUANTUM, weight) {
+            let Some((entity, weight)) = self.entity(name) else { return false };
+            if weight.get() == 0 || entity.virtual_time.saturating_sub(floor) > virtual_time(QUANTUM, weight) {
                 return false;
             }
             name = match name {
-                MemberName::Own(id) => MemberName::Child(id),
-                MemberName::Child(id) => match self.node(id).and_then(|node| node.parent) {
-                    Some(parent) => MemberName::Child(parent),
+                EntityName::Own(id) => EntityName::Child(id),
+                EntityName::Child(id) => match self.node(id).and_then(|node| node.parent) {
+                    Some(parent) => EntityName::Child(parent),
                     None => return true,
                 },
             };
@@ -282,11 +282,11 @@ impl FairShare {
         let mut group = group;
         let cell = loop {
             let name = self.group(group)?.pop()?;
-            self.member(name)?.0.place = None;
+            self.entity(name)?.0.place = None;
             match name {
-                MemberName::Own(id) => break id,
-                MemberName::Child(id) if self.node(id)?.family.is_some() => group = Some(id),
-                MemberName::Child(id) => break id,
+                EntityName::Own(id) => break id,
+                EntityName::Child(id) if self.node(id)?.family.is_some() => group = Some(id),
+                EntityName::Child(id) => break id,
             }
         };
         self.node(cell)?.is_ready = false;
@@ -295,14 +295,14 @@ impl FairShare {
         Some(cell)
     }
 
-    /// Charges a member.
-    fn charge_member(&mut self, name: MemberName, time: Duration) {
-        let Some((member, weight)) = self.member(name) else { return };
-        member.virtual_time = member.virtual_time.saturating_add(virtual_time(time, weight));
-        let (virtual_time, before) = (member.virtual_time, member.place.filter(|place| place.class == Class::Fair));
+    /// Charges an entity.
+    fn charge_member(&mut self, name: EntityName, time: Duration) {
+        let Some((entity, weight)) = self.entity(name) else { return };
+        entity.virtual_time = entity.virtual_time.saturating_add(virtual_time(time, weight));
+        let (virtual_time, before) = (entity.virtual_time, entity.place.filter(|place| place.class == Class::Fair));
         if let Some(before) = before {
             let place = Place { virtual_time, ..before };
-            member.place = Some(place);
+            entity.place = Some(place);
             if let Some(group) = self.group_of(name) {
                 group.queue.remove(before);
                 group.queue.insert(place, name);
@@ -311,7 +311,7 @@ impl FairShare {
     }
 }
 
-/// The virtual time for CPU time at a weight. A member whose weight became 0 in the middle of its turn pays as by default.
+/// The virtual time for CPU time at a weight. An entity whose weight became 0 in the middle of its turn pays as by default.
 fn virtual_time(time: Duration, weight: Weight) -> u64 {
     let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     if weight == Weight::DEFAULT || weight.get() == 0 { time } else { time.saturating_mul(Weight::DEFAULT.get()) / weight.get() }
@@ -322,7 +322,7 @@ impl Scheduler for FairShare {
         let Some(node) = self.node(cell) else { return };
         node.is_ready = true;
         if node.family.is_some() {
-            self.enqueue(MemberName::Own(cell), reason);
+            self.enqueue(EntityName::Own(cell), reason);
         }
         self.update(cell, reason);
     }
@@ -339,7 +339,7 @@ impl Scheduler for FairShare {
         let Some(node) = self.node(cell) else { return false };
         node.is_ready = false;
         if node.family.is_some() {
-            self.dequeue(MemberName::Own(cell));
+            self.dequeue(EntityName::Own(cell));
         }
         self.update(cell, ReadyReason::Turn);
         true
@@ -356,18 +356,18 @@ impl Scheduler for FairShare {
         {
             node.family = Some(Box::default());
             if node.is_ready {
-                self.enqueue(MemberName::Own(id), ReadyReason::Turn);
+                self.enqueue(EntityName::Own(id), ReadyReason::Turn);
             }
         }
         let index = cell.index as usize;
         self.nodes.resize_with(self.nodes.len().max(index + 1), || None);
-        let member = Member { is_new: true, ..Member::default() };
-        let node = Node { id: cell, parent, weight: Weight::DEFAULT, is_ready: false, member, family: None };
+        let entity = SchedulingEntity { is_new: true, ..SchedulingEntity::default() };
+        let node = Node { id: cell, parent, weight: Weight::DEFAULT, is_ready: false, entity, family: None };
         self.nodes[index] = Some(node);
     }
 
     fn remove(&mut self, cell: CellId) {
-        self.dequeue(MemberName::Child(cell));
+        self.dequeue(EntityName::Child(cell));
         let Some(parent) = self.node(cell).map(|node| node.parent) else { return };
         self.nodes[cell.index as usize] = None;
         if let Some(parent) = parent {
@@ -382,9 +382,9 @@ impl Scheduler for FairShare {
         }
     }
 
-    fn charge(&mut self, cell: CellId, members: &[CellId], time: Duration) {
-        self.charge_member(MemberName::Own(cell), time);
-        members.iter().for_each(|id| self.charge_member(MemberName::Child(*id), time));
+    fn charge(&mut self, cell: CellId, entities: &[CellId], time: Duration) {
+        self.charge_member(EntityName::Own(cell), time);
+        entities.iter().for_each(|id| self.charge_member(EntityName::Child(*id), time));
     }
 
     fn next_of_family(&mut self, cell: CellId) -> Option<CellId> {

@@ -196,7 +196,7 @@ impl Child {
             OutputState::Waits if self.state != (ChildState::Started { wants_input: true }) => {
                 self.state = device.state(self.name)?;
                 if self.state == (ChildState::Started { wants_input: true }) {
-                    self.console.port.want_input();
+                    self.console.port.request_input();
                 }
             }
             OutputState::Waits => {}

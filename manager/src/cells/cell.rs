@@ -228,7 +228,7 @@ impl ManagedCell {
         if let Some(CellResources { origin, .. }) = resources
             && origin.is_last()
         {
-            origin.loaded.root.rest();
+            origin.loaded.root.release_idle();
         }
         manager.note_end(self.id);
         self.changed.send_replace(());
