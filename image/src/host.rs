@@ -146,7 +146,7 @@ impl HostBlocks {
             let blocks = rest.len() as u64 / BLOCK_SIZE;
             let run = self.run(first)?.min(blocks);
             let (piece, remaining) = rest.split_at_mut((run * BLOCK_SIZE) as usize);
-            match self.extent(first)?.filter(|(extent, _)| extent.rest(first) > 0) {
+            match self.extent(first)?.filter(|(extent, _)| extent.blocks_left(first) > 0) {
                 Some((extent, version)) => self.read_extent(&extent, version, first, piece, replaced)?,
                 None => piece.fill(0),
             }
@@ -157,7 +157,7 @@ impl HostBlocks {
 
     /// How many blocks from this one on come from the same file; at least one.
     pub(crate) fn run(&self, first: u64) -> Result<u64, BlockError> {
-        Ok(self.extent(first)?.map_or(0, |(extent, _)| extent.rest(first)).max(1))
+        Ok(self.extent(first)?.map_or(0, |(extent, _)| extent.blocks_left(first)).max(1))
     }
 
     /// The last extent that begins with a block or before it, and the version of the file if it is a later one than the tables say.
@@ -206,9 +206,9 @@ impl HostBlocks {
         let file = match self.opened(extent.file) {
             Some(file) => file,
             None => {
-                record.version.settle();
+                record.version.await_clock_tick();
                 let file = Arc::new(open_version(&path()?, &record.version)?);
-                self.open.keep(extent.file, &file);
+                self.open.insert(extent.file, &file);
                 file
             }
         };
@@ -221,7 +221,7 @@ impl HostBlocks {
             // It may have got a link or another mode. The lock is held, so no other thread reads it meanwhile.
             for _ in 0..CHECKS_MAX {
                 let before = read;
-                before.settle();
+                before.await_clock_tick();
                 if !before.has_content_of(&record.version) || !log.is_same(extent, &file).map_err(failed)? {
                     break;
                 }
@@ -319,7 +319,7 @@ fn directories_where(all: &[RecordedDirectory], holds: impl Fn(&Path, &Directory
 
 impl Extent {
     /// The number of its blocks from this one on.
-    fn rest(&self, block: u64) -> u64 {
+    fn blocks_left(&self, block: u64) -> u64 {
         (u64::from(self.first) + self.size.div_ceil(BLOCK_SIZE)).saturating_sub(block)
     }
 }

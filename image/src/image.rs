@@ -345,7 +345,7 @@ pub(crate) fn open_held(path: &Path) -> Result<(File, Version), Error> {
         return Err(Error::NotAFile(path.into()));
     }
     let version = Version::of(&stat);
-    version.settle();
+    version.await_clock_tick();
     let stat = fstat(&file).map_err(refused)?;
     if Version::of(&stat) == version { Ok((file, version)) } else { Err(Error::Changed(path.into())) }
 }

@@ -68,7 +68,7 @@ impl OpenFiles {
     }
 
     /// Keeps a file open.
-    pub(crate) fn keep(&self, number: u32, file: &Arc<File>) {
+    pub(crate) fn insert(&self, number: u32, file: &Arc<File>) {
         let mut list = list();
         if list.open.len() >= list.max {
             list.open.remove(0);

@@ -37,7 +37,7 @@ struct State {
 impl Replaced {
     /// Keeps a file open that is about to be replaced or removed. Drops it beyond the limit, or beyond a quarter of the process's
     /// descriptors: reading it then is an error.
-    pub fn keep(&self, file: File) {
+    pub fn insert(&self, file: File) {
         let Ok(stat) = fstat(&file) else { return };
         let identity = (stat.st_dev, stat.st_ino);
         let max = (getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4).min(OPEN_FILES_MAX);

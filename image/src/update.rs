@@ -165,8 +165,8 @@ impl<'a> ImageUpdate<'a> {
             let mut is_known = |entry: &RawDirEntry<'_>| {
                 let name = entry.file_name().to_bytes();
                 let kind = FileType::from_mode(entry.file_type().as_raw_mode());
-                match self.keep(*number, name, kind, (directory.device, entry.ino()), old.get(name).copied()) {
-                    Ok(Keep::Same(id)) => kept.push((Box::from(name), id)),
+                match self.decide(*number, name, kind, (directory.device, entry.ino()), old.get(name).copied()) {
+                    Ok(Reuse::Same(id)) => kept.push((Box::from(name), id)),
                     _ => return false,
                 }
                 true
@@ -179,10 +179,10 @@ impl<'a> ImageUpdate<'a> {
             for found in listing.iter().filter(|found| found.is_taken) {
                 let (stat, name) = (&found.stat, &found.name);
                 let kind = FileType::from_mode(stat.st_mode);
-                match self.keep(*number, name, kind, (stat.st_dev, stat.st_ino), old.get(name).copied())? {
-                    Keep::Same(id) => kept.push((name.clone(), id)),
-                    Keep::New => below.extend(self.builder.take(directory, found, walk, &mut linked)?),
-                    Keep::Unknown => return Ok(None),
+                match self.decide(*number, name, kind, (stat.st_dev, stat.st_ino), old.get(name).copied())? {
+                    Reuse::Same(id) => kept.push((name.clone(), id)),
+                    Reuse::New => below.extend(self.builder.take(directory, found, walk, &mut linked)?),
+                    Reuse::Unknown => return Ok(None),
                 }
             }
             for (name, id) in kept {
@@ -225,7 +225,7 @@ impl<'a> ImageUpdate<'a> {
             match entry.name {
                 b"." => {}
                 b".." => {
-                    let parent = if target == slot { directory.id } else { self.kept(target, FileType::Directory)? };
+                    let parent = if target == slot { directory.id } else { self.reused(target, FileType::Directory)? };
                     self.builder.tree.inode_mut(directory.id).content = Content::Directory { parent, implied: false };
                 }
                 name => {
@@ -237,7 +237,7 @@ impl<'a> ImageUpdate<'a> {
     }
 
     /// The inode of the image, in the builder's tree.
-    fn kept(&mut self, slot: u32, kind: FileType) -> Result<InodeId, Error> {
+    fn reused(&mut self, slot: u32, kind: FileType) -> Result<InodeId, Error> {
         if let Some(id) = self.kept.get(&slot) {
             return Ok(*id);
         }
@@ -247,26 +247,26 @@ impl<'a> ImageUpdate<'a> {
     }
 
     /// Decides whether an entry of a directory, of this type, device and inode number, names the same file as in the image.
-    fn keep(&mut self, directory: u32, name: &[u8], kind: Option<FileType>, key: FileKey, old: Option<OldEntry>) -> Result<Keep, Error> {
-        let Some((slot, Some(kind))) = old.filter(|(_, before)| *before == kind) else { return Ok(Keep::New) };
+    fn decide(&mut self, directory: u32, name: &[u8], kind: Option<FileType>, key: FileKey, old: Option<OldEntry>) -> Result<Reuse, Error> {
+        let Some((slot, Some(kind))) = old.filter(|(_, before)| *before == kind) else { return Ok(Reuse::New) };
         match kind {
             FileType::Directory => match self.records.get(&slot) {
-                Some(record) if (record.device, record.inode) != key => Ok(Keep::New),
-                Some(_) if !self.gone.contains(&slot) => self.kept(slot, kind).map(Keep::Same),
-                _ => Ok(Keep::Unknown),
+                Some(record) if (record.device, record.inode) != key => Ok(Reuse::New),
+                Some(_) if !self.gone.contains(&slot) => self.reused(slot, kind).map(Reuse::Same),
+                _ => Ok(Reuse::Unknown),
             },
             FileType::Regular => {
                 let tables = self.host.tables();
-                let [file] = tables.slots(u64::from(slot)..u64::from(slot) + 1)?[..] else { return Ok(Keep::New) };
+                let [file] = tables.slots(u64::from(slot)..u64::from(slot) + 1)?[..] else { return Ok(Reuse::New) };
                 let record = tables.file(file.file)?;
                 if (record.version.device, record.version.inode) != key {
-                    return Ok(Keep::New);
+                    return Ok(Reuse::New);
                 }
                 // It is read by the name that is recorded, which may be another one.
                 let is_readable = record.directory == directory && tables.name(record.name)? == name || is_at(&tables.path(&record)?, key);
-                if is_readable { self.kept(slot, kind).map(Keep::Same) } else { Ok(Keep::Unknown) }
+                if is_readable { self.reused(slot, kind).map(Reuse::Same) } else { Ok(Reuse::Unknown) }
             }
-            _ => Ok(Keep::New),
+            _ => Ok(Reuse::New),
         }
     }
 
@@ -330,7 +330,7 @@ impl<'a> ImageUpdate<'a> {
 }
 
 /// Whether an entry names the same file as in the image.
-enum Keep {
+enum Reuse {
     /// Yes: this inode.
     Same(InodeId),
     /// No.

@@ -46,7 +46,7 @@ impl Version {
 
     /// Waits until another change would show in the times, for [`TICK`] at most. Linux takes the times of files from a clock that advances
     /// once per tick of its timer, and reports neither the tick nor later changes within it: there is no event to wait for.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn await_clock_tick(&self) {
         let Ok(seconds) = u64::try_from(self.changed.seconds) else { return };
         let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.nanoseconds);
         // A modification time in the future, after the clock was set back, cannot be waited for.

@@ -119,7 +119,7 @@ impl WriteTarget {
         if self.stat().is_ok_and(|stat| stat.is_some_and(is_regular))
             && let Ok(file) = openat(&self.directory, &self.name, flags, Mode::empty())
         {
-            replaced.keep(file.into());
+            replaced.insert(file.into());
         }
     }
 
