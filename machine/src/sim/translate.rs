@@ -102,7 +102,7 @@ impl Mmu {
         let mut shadow = hardware.shadow();
         let serves = |page: &ShadowPage| page.access.permits(kind) && (kind != Kind::Write || page.dirty);
         if let Some(page) = shadow.look_up(&hardware.arena, root.table, address).filter(serves) {
-            return Ok(self.keep(address, page));
+            return Ok(self.cache(address, page));
         }
         let (path, leaf) = loop {
             let path = match tables::walk(&hardware.arena, root.table, address) {
@@ -123,7 +123,7 @@ impl Mmu {
         };
         shadow.resync(&hardware.arena, root.table, address, &path, leaf);
         if let Some(page) = shadow.look_up(&hardware.arena, root.table, address).filter(serves) {
-            return Ok(self.keep(address, page));
+            return Ok(self.cache(address, page));
         }
         self.record(hardware, root, address, BreachKind::FaultsForever);
         let reason = format!("it keeps faulting at {address:#x}, although its page tables permit the access");
@@ -131,7 +131,7 @@ impl Mmu {
     }
 
     /// Puts a page into the TLB. A page of 1 GiB is kept as its part of 2 MiB.
-    fn keep(&mut self, address: u64, page: ShadowPage) -> (u8, Cached) {
+    fn cache(&mut self, address: u64, page: ShadowPage) -> (u8, Cached) {
         let ShadowPage { first, level, access, dirty } = page;
         let (key, level, first) = match level {
             1 => (small(address), 1, first),
