@@ -56,7 +56,7 @@ impl System {
 
     /// Updates the state that files cannot know themselves, for calls that wait for them: pending signals, expired timers and, if
     /// `asks_input`, whether a read of the console would return at once.
-    pub fn look_around(&mut self, asks_input: bool) {
+    pub fn refresh_readiness(&mut self, asks_input: bool) {
         let sent = self.thread.signals.pending.sent.max(self.process.signals.pending.sent);
         self.files.saw_signals(self.pending(), sent);
         self.files.saw_time();

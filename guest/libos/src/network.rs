@@ -201,7 +201,7 @@ impl NetworkStack {
             }
             stack.receive_frame(frame, now, &mut SocketListeners(sockets), &mut CardSink(sender));
         });
-        changed |= self.hear(stack, sockets, now);
+        changed |= self.dispatch_events(stack, sockets, now);
         while let Some(request) = sockets.next_request() {
             self.serve_request(request, stack, sockets, now);
             changed = true;
@@ -211,14 +211,14 @@ impl NetworkStack {
         }
         stack.run(now, &mut CardSink(&mut self.sender));
         // Transmission may have made room, or ended connections.
-        changed |= self.hear(stack, sockets, now);
+        changed |= self.dispatch_events(stack, sockets, now);
         sockets.outside.lend(boxed_stack);
         self.sender.post();
         changed
     }
 
     /// Passes the stack's events on to the sockets. Returns whether there was any.
-    fn hear(&mut self, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
+    fn dispatch_events(&mut self, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let mut changed = false;
         while let Some(event) = stack.next_event() {
             changed = true;
@@ -270,13 +270,13 @@ impl NetworkStack {
         match arrived {
             Some(remote_end) => {
                 sockets.set_connection(remote_end, id);
-                self.keep(id, remote_end, true);
+                self.register(id, remote_end, true);
             }
             None => stack.abort(id),
         }
     }
 
-    fn keep(&mut self, id: ConnectionId, remote_end: SocketId, is_open: bool) {
+    fn register(&mut self, id: ConnectionId, remote_end: SocketId, is_open: bool) {
         self.remote_ends.insert(id, remote_end);
         self.connections.insert(remote_end, Connection { id, is_open, options: TcpOptions::default() });
     }
@@ -296,7 +296,7 @@ impl NetworkStack {
                     begun = stack.connect(Tuple { local, remote: to }, options, now);
                 }
                 match begun {
-                    Ok(id) => self.keep(id, remote_end, false),
+                    Ok(id) => self.register(id, remote_end, false),
                     Err(error) => {
                         sockets.failed(remote_end, refusal_of(error));
                         sockets.remove_remote_end(remote_end);

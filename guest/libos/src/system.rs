@@ -402,7 +402,7 @@ impl System {
         {
             self.wake(Channel::Sockets);
         }
-        self.remind();
+        self.arm_network_timer();
     }
 
     /// Sends the signals of expired timers, wakes threads whose timeout is over, and ends the running thread's time slice if it is over.

@@ -25,11 +25,11 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
     let mut copies = None;
     match context.cause {
         patched::SYSCALL => {
-            copies = Some((context.rip, context.address, system.memory.patches.given_up()));
+            copies = Some((context.rip, context.address, system.memory.patches.removed_count()));
             call(system, context);
         }
         patched::CPUID => {
-            copies = Some((context.rip, context.address, system.memory.patches.given_up()));
+            copies = Some((context.rip, context.address, system.memory.patches.removed_count()));
             exceptions::set_cpuid(context);
         }
         cause::SYSCALL => {
@@ -47,7 +47,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
     match copies {
         // The usual case: the context goes on behind the call, and the trampoline still exists.
         Some((next, copies, given_up))
-            if context.rip == next && system.others.turns == turns && system.memory.patches.given_up() == given_up =>
+            if context.rip == next && system.others.turns == turns && system.memory.patches.removed_count() == given_up =>
         {
             context.rip = copies;
         }

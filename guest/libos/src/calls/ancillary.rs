@@ -176,7 +176,7 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
             left = rest;
         }
         writer.cut |= !left.is_empty();
-        system.files.let_go(left);
+        system.files.release_passed(left);
         if !numbers.is_empty() {
             writer.put(SOL_SOCKET, SCM_RIGHTS, &numbers)?;
         }

@@ -44,7 +44,7 @@ pub fn epoll_ctl(system: &mut System, [epoll, operation, fd, event, ..]: [u64; 6
         _ => Err(Errno::EINVAL),
     };
     let asks_input = system.files.ask_input(&[PollQuery { fd: fd as u32, wanted: POLLIN }]);
-    system.look_around(asks_input);
+    system.refresh_readiness(asks_input);
     system.files.control_epoll(epoll, fd, change).map(|()| 0)
 }
 
@@ -104,7 +104,7 @@ fn wait(system: &mut System, epoll: u64, events: u64, count: u64, timeout: Optio
 
 /// Collects the pending events.
 fn collect(system: &mut System, id: EpollId, events: u64, count: u64) -> Result<u64, Errno> {
-    system.look_around(system.files.epoll_asks_input(id));
+    system.refresh_readiness(system.files.epoll_asks_input(id));
     let delivered = system.files.collect_epoll(id, count as usize, |index, Interest { events: ready, data }| {
         let mut bytes = [0; EVENT as usize];
         bytes[..4].copy_from_slice(&ready.to_le_bytes());

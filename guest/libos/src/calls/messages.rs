@@ -256,7 +256,7 @@ pub fn read(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, E
     }
     let received = receive(system, fd, ranges, 0)?;
     // A read discards passed files.
-    system.files.let_go(&received.files);
+    system.files.release_passed(&received.files);
     Ok(received.bytes as u64)
 }
 
@@ -284,7 +284,7 @@ pub fn recvfrom(system: &mut System, [fd, bytes, length, flags, name, name_lengt
     let ranges = [buffer(bytes, length)?];
     let flags = flags as u32;
     let received = receive(system, fd, &ranges, flags)?;
-    system.files.let_go(&received.files);
+    system.files.release_passed(&received.files);
     if name != 0 {
         write_address(&sender(system, fd, &received)?, name, name_length)?;
     }

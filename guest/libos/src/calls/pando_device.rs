@@ -44,7 +44,7 @@ fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
         CHILD => system.process.passes_for_child = true,
         PARENT => system.process.passes_for_child = false,
         line if line.starts_with(SIGNAL) => system.process.clone_signal = signal(&line[SIGNAL.len()..])?,
-        line => say(line.strip_prefix(NOTE).ok_or(Errno::EINVAL)?)?,
+        line => send_note(line.strip_prefix(NOTE).ok_or(Errno::EINVAL)?)?,
     }
     Ok(message.len() as u64)
 }
@@ -79,7 +79,7 @@ fn read(ranges: &[UserRange]) -> Result<Vec<u8>, Errno> {
 }
 
 /// Reports a whole line to the operator. A line that fits a slot goes with the next exit; a longer one waits for the operator.
-fn say(note: &[u8]) -> Result<(), Errno> {
+fn send_note(note: &[u8]) -> Result<(), Errno> {
     if note.contains(&b'\n') {
         return Err(Errno::EINVAL);
     }

@@ -66,7 +66,7 @@ fn poll_until(system: &mut System, descriptors: u64, count: u64, deadline: u64) 
 fn wait(system: &mut System, queries: &[PollQuery], deadline: u64, reported: impl Fn(u16) -> u16) -> Result<Vec<u16>, Errno> {
     let asks_input = system.files.ask_input(queries);
     let answers = |system: &mut System| {
-        system.look_around(asks_input);
+        system.refresh_readiness(asks_input);
         let ready = system.files.answers(queries);
         ready.iter().zip(queries).map(|(ready, query)| ready & reported(query.wanted)).collect::<Vec<_>>()
     };

@@ -252,7 +252,7 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
     if is_unspecified(&bytes) && (family.is_internet() || style == Style::Datagram) {
         let lost = system.files.sockets.disconnect(id)?;
         system.files.changed.push(Channel::Sockets);
-        system.files.let_go(&lost);
+        system.files.release_passed(&lost);
         return Ok(0);
     }
     // Datagram sockets of IPv6 may also connect to IPv4 addresses.

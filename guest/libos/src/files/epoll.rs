@@ -90,7 +90,7 @@ impl Item {
     }
 
     /// Updates it after a report: a one-shot item is disabled.
-    fn tell(&mut self) {
+    fn notify(&mut self) {
         let is_edge = self.interest.events & EPOLLET != 0;
         let is_once = self.interest.events & EPOLLONESHOT != 0;
         if is_once {
@@ -217,7 +217,7 @@ impl Epoll {
                     Err(_) if delivered > 0 => break,
                     Err(error) => return Err(error),
                 }
-                item.tell();
+                item.notify();
             } else {
                 break;
             }

@@ -111,7 +111,7 @@ impl Files {
     }
 
     /// Tells that something happened to what a name of a directory leads to: those who watch the directory, and those who watch the file.
-    fn tell(&mut self, above: Option<(InodeRef, &[u8])>, inode: InodeRef, mask: u32) {
+    fn report(&mut self, above: Option<(InodeRef, &[u8])>, inode: InodeRef, mask: u32) {
         let Some((key, directory)) = self.watched(inode) else { return };
         let is_named = |(above, name): (InodeRef, &[u8])| self.lookup(above, name).is_ok_and(|there| self.is_same(there, key));
         let is_excluded = mask & OPEN_FILE_EVENTS != 0 && mask & BY_NAME == 0 && !above.is_none_or(is_named);
@@ -128,7 +128,7 @@ impl Files {
     /// Notifies watches of an event of a looked-up file.
     pub(super) fn notify_opened(&mut self, found: &LookupResult, inode: InodeRef, mask: u32) {
         match &found.last {
-            LastComponent::Name(name) => self.tell(Some((found.directory, name.bytes())), inode, mask),
+            LastComponent::Name(name) => self.report(Some((found.directory, name.bytes())), inode, mask),
             _ => self.notify_directory(inode, mask),
         }
     }
@@ -141,7 +141,7 @@ impl Files {
         let Ok(file) = self.raw_file(fd) else { return };
         let Some(inode) = self.inode_of(file).filter(|_| !file.is_path()) else { return };
         match file.name.as_ref().map(|OpenName { directory, name }| (*directory, name.clone())) {
-            Some((directory, name)) => self.tell(Some((directory, &name)), inode, mask),
+            Some((directory, name)) => self.report(Some((directory, &name)), inode, mask),
             None => self.notify_directory(inode, mask),
         }
     }
@@ -151,7 +151,7 @@ impl Files {
         let above = self.parent(inode).ok().filter(|above| self.watched(*above).is_some_and(|(key, _)| self.inotifies.has(key)));
         let path = above.and_then(|_| self.path_of(inode).ok().flatten()).unwrap_or_default();
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        self.tell(above.map(|above| (above, name)), inode, mask);
+        self.report(above.map(|above| (above, name)), inode, mask);
     }
 
     /// Notifies watches of the close of an open file.

@@ -204,7 +204,7 @@ impl Files {
                 _ => Err(Errno::EACCES),
             },
             (InodeRef::Descriptor(fd), _) => self.open_again(fd, flags),
-            (InodeRef::Proc(entry), Some(FileType::Directory)) if entry.tells_of_descriptors() => {
+            (InodeRef::Proc(entry), Some(FileType::Directory)) if entry.lists_descriptors() => {
                 self.inspected(entry.subject()).map(|_| DirectoryFile(inode).into())
             }
             (_, Some(FileType::Directory)) => Ok(DirectoryFile(inode).into()),

@@ -138,12 +138,12 @@ impl Files {
 
     /// Copies the content of a pipe without consuming it. Returns how many bytes.
     #[must_use]
-    pub fn look_into(&self, pipe: PipeId, room: &mut [u8]) -> usize {
+    pub fn peek(&self, pipe: PipeId, room: &mut [u8]) -> usize {
         self.pipes.get(pipe).map_or(0, |pipe| pipe.peek(0, room))
     }
 
     /// Consumes bytes of a pipe that were copied before.
-    pub fn take_out(&mut self, pipe: PipeId, bytes: usize) {
+    pub fn consume(&mut self, pipe: PipeId, bytes: usize) {
         if let Ok(buffer) = self.pipes.get_mut(pipe) {
             buffer.skip(bytes);
             self.changed.push(Channel::Pipe(pipe.0));

@@ -95,7 +95,7 @@ impl Files {
     }
 
     /// Decrements the reference counts of open files.
-    pub fn let_go(&mut self, files: &[usize]) {
+    pub fn release_passed(&mut self, files: &[usize]) {
         for index in files {
             if let Some(file) = self.drop_reference(*index) {
                 self.end(file);
@@ -119,7 +119,7 @@ impl Files {
     /// `ENOTCONN`, `EINVAL`.
     pub fn shut_socket(&mut self, id: SocketId, how: u64) -> Result<(), Errno> {
         let files = self.sockets.shutdown(id, how)?;
-        self.let_go(&files);
+        self.release_passed(&files);
         Ok(())
     }
 }

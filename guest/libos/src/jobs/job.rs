@@ -107,7 +107,7 @@ impl Job {
         self.input_ended = true;
     }
 
-    pub(super) fn was_taken(&mut self, bytes: u32) {
+    pub(super) fn acknowledge(&mut self, bytes: u32) {
         self.window = self.window.saturating_add(bytes).min(WINDOW);
     }
 
@@ -279,14 +279,14 @@ impl Job {
         for (index, stream) in [ring::OUTPUT, ring::ERRORS].into_iter().enumerate() {
             while let Some(pipe) = self.outputs[index] {
                 let room = PIECE.min(self.window as usize);
-                let length = files.look_into(pipe, &mut piece[..room.max(1)]);
+                let length = files.peek(pipe, &mut piece[..room.max(1)]);
                 if length == 0 {
                     break;
                 }
                 if room == 0 || !report(Frame::new(Kind::Output, self.number, stream), &piece[..length]) {
                     return false;
                 }
-                files.take_out(pipe, length);
+                files.consume(pipe, length);
                 self.window -= length as u32;
             }
         }

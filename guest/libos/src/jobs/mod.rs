@@ -88,7 +88,7 @@ impl Jobs {
         match frame.kind {
             Kind::Input => job.give(bytes),
             Kind::InputEnd => job.end_input(),
-            Kind::Taken => job.was_taken(frame.detail),
+            Kind::Taken => job.acknowledge(frame.detail),
             Kind::Unread if frame.detail == ring::OUTPUT => job.close_output(0, files),
             Kind::Unread if frame.detail == ring::ERRORS => job.close_output(1, files),
             _ => {}

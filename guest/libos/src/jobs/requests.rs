@@ -88,7 +88,7 @@ pub struct JobRequest {
 ///
 /// # Errors
 /// `EINVAL`: its lengths do not match its content. `E2BIG`.
-pub fn understand(bytes: &[u8]) -> Result<(Start, JobRequest), Errno> {
+pub fn decode(bytes: &[u8]) -> Result<(Start, JobRequest), Errno> {
     let (start, strings) = Start::split(bytes).ok_or(Errno::EINVAL)?;
     let mut strings = strings.strip_suffix(&[0]).ok_or(Errno::EINVAL)?.split(|byte| *byte == 0);
     let mut next = || strings.next().ok_or(Errno::EINVAL);
@@ -104,7 +104,7 @@ pub fn understand(bytes: &[u8]) -> Result<(Start, JobRequest), Errno> {
 
 #[cfg(test)]
 mod tests {
-    use super::{JobRequests, understand};
+    use super::{JobRequests, decode};
     use crate::errno::Errno;
     use pando_abi::control::{Frame, Kind, Malformed, Start};
     use std::vec::Vec;
@@ -124,11 +124,11 @@ mod tests {
             }
             assert_eq!(found, [(frame, bytes.clone()), (Frame::new(Kind::InputEnd, 7, 0), Vec::new())]);
         }
-        let (found, wanted) = understand(&bytes).expect("it is whole");
+        let (found, wanted) = decode(&bytes).expect("it is whole");
         assert_eq!((found, &wanted.path[..], &wanted.directory[..]), (start, &b"/bin/a"[..], &b"/tmp"[..]));
         assert_eq!((wanted.arguments.bytes(), wanted.environment.bytes()), (&b"a\0b c\0"[..], &b"X=1\0"[..]));
         for length in 0..bytes.len() - 1 {
-            assert_eq!(understand(&bytes[..length]).err(), Some(Errno::EINVAL));
+            assert_eq!(decode(&bytes[..length]).err(), Some(Errno::EINVAL));
         }
     }
 

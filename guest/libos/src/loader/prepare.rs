@@ -107,12 +107,12 @@ pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
         script = interpreter.path.to_vec();
     }
     check_size(&path, &arguments, &environment, stack_limit)?;
-    let main = understand(files, found)?;
+    let main = parse(files, found)?;
     let linker = match &main.executable.interpreter {
         Some(path) => {
             let named = |reason| LoadError::Linker { path: path.clone(), reason: Box::new(reason) };
             let found = find(files, AT_FDCWD, path, 0).map_err(|error| named(error.into()))?;
-            Some(understand(files, found).map_err(named)?)
+            Some(parse(files, found).map_err(named)?)
         }
         None => None,
     };
@@ -182,7 +182,7 @@ fn find(files: &Files, directory: u64, path: &[u8], flags: u64) -> Result<FoundF
 }
 
 /// Reads the headers of a program. Unreadable bytes count as missing, which the parser detects.
-fn understand(files: &Files, FoundFile { program, source }: FoundFile) -> Result<LoadableFile, LoadError> {
+fn parse(files: &Files, FoundFile { program, source }: FoundFile) -> Result<LoadableFile, LoadError> {
     let size = source.size(&files.tree)?;
     let executable = Executable::parse(size, |offset, buffer| source.read(&files.tree, offset, buffer))?;
     Ok(LoadableFile { executable, source, program })

@@ -228,7 +228,7 @@ impl Patches {
     }
 
     /// Takes over trap counts from another run of the same program with the same code addresses.
-    pub fn learn(&mut self, other: &Patches) {
+    pub fn import_counts(&mut self, other: &Patches) {
         self.traps.extend(other.traps.iter().map(|(site, traps)| (*site, Traps { is_recent: false, ..*traps })));
     }
 
@@ -264,7 +264,7 @@ impl Patches {
 
     /// How many patches were removed so far. While this number is unchanged, every existing trampoline stays valid.
     #[must_use]
-    pub fn given_up(&self) -> u64 {
+    pub fn removed_count(&self) -> u64 {
         self.given_up
     }
 

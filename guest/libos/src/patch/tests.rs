@@ -183,7 +183,7 @@ fn patches_with_too_many_jumps_are_removed() {
     assert!((1..JUMPS).all(|_| patches.allows_jump(site, site + 2)));
     assert!(!patches.allows_jump(site, site + 2));
     patches.give_up(site, false);
-    assert!(patches.site(site).is_none() && patches.given_up() == 1);
+    assert!(patches.site(site).is_none() && patches.removed_count() == 1);
     assert!(traps(&mut patches) > Some(TRAPS.get()), "it waits longer the next time");
     patches.give_up(site, true);
     assert_eq!(traps(&mut patches), None);
@@ -213,7 +213,7 @@ fn sites_that_trapped_since_their_code_changed_are_patched_together() {
     assert!(pending(&child).is_empty() && !child.record_trap(sites[0], Kind::Syscall) && child.record_trap(sites[0], Kind::Syscall));
     // Another run of the program may have other code there.
     let mut next = patches.fresh();
-    next.learn(&patches);
+    next.import_counts(&patches);
     assert_eq!(pending(&next), []);
     assert!(next.record_trap(sites[4], Kind::Syscall), "but its counts stay");
     (0..1000).for_each(|number| _ = next.record_trap(0x50_0000 + number * 0x100, Kind::Cpuid));

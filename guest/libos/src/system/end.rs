@@ -21,7 +21,7 @@ impl System {
         if self.process.threads.len() == 1 {
             return self.leave(status);
         }
-        self.let_go_of_words();
+        self.release_robust_futexes();
         self.process.threads.remove(&self.thread.number);
         self.files.threads.remove(&(self.process.number, self.thread.number));
         self.thread.stage = ThreadState::Ended;
@@ -54,7 +54,7 @@ impl System {
             self.note_last_peak();
         }
         self.end_other_threads();
-        self.let_go_of_words();
+        self.release_robust_futexes();
         self.undo_semaphores();
         self.take_over_all();
         if !self.shares_memory() {
@@ -77,7 +77,7 @@ impl System {
         self.notify_parent(number, change);
         self.process.is_forgotten = forgets;
         self.jobs.ended(number, change);
-        self.let_go_of_orphans(&controlled);
+        self.continue_orphaned_groups(&controlled);
     }
 
     /// The process groups that may become orphaned with the running process: its own, and those of its children.
@@ -88,7 +88,7 @@ impl System {
     }
 
     /// Continues the stopped members of groups that have become orphaned, after a `SIGHUP`.
-    fn let_go_of_orphans(&mut self, groups: &BTreeSet<ProcessNumber>) {
+    fn continue_orphaned_groups(&mut self, groups: &BTreeSet<ProcessNumber>) {
         for group in groups {
             let is_stopped = |process: &Process| process.group == *group && process.stopped && !process.has_ended();
             if !self.processes_where(is_stopped).is_empty() && self.is_orphaned(*group) {
@@ -115,7 +115,7 @@ impl System {
     }
 
     /// Releases the robust futexes of the running thread, and clears its thread ID in memory (`clear_child_tid`).
-    pub(super) fn let_go_of_words(&mut self) {
+    pub(super) fn release_robust_futexes(&mut self) {
         self.release_robust();
         let address = core::mem::take(&mut self.thread.clear_number);
         // If no other thread can see the word, it stays as it is, as on Linux.

@@ -46,7 +46,7 @@ impl System {
         if !self.shares_memory() {
             self.leave_all_shared();
         }
-        self.let_go_of_words();
+        self.release_robust_futexes();
         self.run_in(space);
         self.become_executed();
         match self.load(prepared) {

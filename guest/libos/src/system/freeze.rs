@@ -23,7 +23,7 @@ impl System {
             self.prepare_to_freeze();
             template::freeze();
             // The calling program learns it from the call's return.
-            self.go_on(Some(self.process.number));
+            self.resume_clone(Some(self.process.number));
         }
     }
 
@@ -36,14 +36,14 @@ impl System {
         }
         let deferred = core::mem::take(&mut self.deferred);
         if deferred.contains(Event::Generation) && registers::generation() != self.generation {
-            self.go_on(None);
+            self.resume_clone(None);
         }
         if deferred.contains(Event::Freeze) {
             self.prepare_to_freeze();
             let unaware = !self.processes_where(|process| !process.has_ended() && process.clone_news().is_none()).is_empty();
             // The request may have been for the source, or the operator may have withdrawn it.
             if template::freeze_if_requested(unaware) {
-                self.go_on(None);
+                self.resume_clone(None);
             }
         }
         if deferred.contains(Event::Control) {
@@ -68,7 +68,7 @@ impl System {
 
     /// Initialises a clone. Random numbers come from the clone's own entropy at the next request ([`crate::random`]), and the clock
     /// continues where it stopped ([`pando_rt::clock`]). Processes that requested a signal get it, except the one that already knows.
-    fn go_on(&mut self, knowing: Option<ProcessNumber>) {
+    fn resume_clone(&mut self, knowing: Option<ProcessNumber>) {
         self.generation = registers::generation();
         console::begin_anew();
         self.terminal.ended = false;

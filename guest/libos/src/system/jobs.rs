@@ -15,7 +15,7 @@ use super::System;
 use crate::errno::Errno;
 use crate::files::namei::LookupFlags;
 use crate::jobs::file::{File, complaint};
-use crate::jobs::requests::{JobRequest, understand};
+use crate::jobs::requests::{JobRequest, decode};
 use crate::jobs::{FAILED, Job, JobStreams};
 use crate::limits::STACK_LIMIT;
 use crate::loader::{LoadError, Request, prepare, search};
@@ -94,7 +94,7 @@ impl System {
             return;
         }
         let room = if self.jobs.is_full() { Err(Errno::EAGAIN) } else { Ok(()) };
-        let started = room.and_then(|()| understand(bytes)).and_then(|(start, wanted)| {
+        let started = room.and_then(|()| decode(bytes)).and_then(|(start, wanted)| {
             if detail == RUN || detail == RUN_IN_TERMINAL {
                 let (process, streams) = self.make_process_of_job(start, wanted, detail == RUN_IN_TERMINAL)?;
                 return Ok(Job::new(number, process, streams));

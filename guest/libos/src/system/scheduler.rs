@@ -281,11 +281,11 @@ impl System {
             self.others.turn_ends.get_or_insert(now + TURN);
         }
         timer::set_by(self.due());
-        self.remind();
+        self.arm_network_timer();
     }
 
     /// Advances the timer event to the network stack's next timer. It takes effect at the next exit, as transmitted packets do.
-    pub(super) fn remind(&self) {
+    pub(super) fn arm_network_timer(&self) {
         timer::lower(self.network_due().unwrap_or(NO_DEADLINE));
     }
 

@@ -47,7 +47,7 @@ impl Zygotes {
             return true;
         }
         if zygote.memory.layout == memory.layout {
-            zygote.memory.patches.learn(&memory.patches);
+            zygote.memory.patches.import_counts(&memory.patches);
         }
         false
     }

@@ -78,7 +78,7 @@ impl Input {
             byte = latin::lower(byte);
         }
         if core::mem::take(&mut self.literal) {
-            return self.keep(settings, byte, effects);
+            return self.append(settings, byte, effects);
         }
         if settings.reads(IXON) {
             if settings.means(byte, Character::Start) || settings.means(byte, Character::Stop) {
@@ -111,7 +111,7 @@ impl Input {
             self.show_raw(settings, byte, effects);
             self.add(Typed::Plain(byte));
         } else {
-            self.keep(settings, byte, effects);
+            self.append(settings, byte, effects);
         }
     }
 
@@ -191,7 +191,7 @@ impl Input {
         }
     }
 
-    fn keep(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
+    fn append(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
         if settings.has(ECHO) {
             if self.finished == self.typed.len() {
                 self.cursor.start = self.cursor.column;
@@ -218,7 +218,7 @@ impl Input {
         let Some(byte) = self.pop(settings) else { return };
         if settings.has(ECHO) {
             if settings.has(ECHOE) {
-                self.hide(settings, byte, effects);
+                self.erase_echo(settings, byte, effects);
             } else {
                 self.show(settings, settings.value(Character::Erase), effects);
             }
@@ -235,7 +235,7 @@ impl Input {
             }
             self.typed.truncate(index);
             if settings.has(ECHO) {
-                self.hide(settings, byte, effects);
+                self.erase_echo(settings, byte, effects);
             }
         }
     }
@@ -247,7 +247,7 @@ impl Input {
         let all = ECHOK | ECHOKE | ECHOE;
         if settings.has(ECHO) && settings.local & all == all {
             while let Some(byte) = self.pop(settings) {
-                self.hide(settings, byte, effects);
+                self.erase_echo(settings, byte, effects);
             }
         }
         self.typed.truncate(self.finished);
@@ -278,10 +278,10 @@ impl Input {
     }
 
     /// Erases a character from the screen that was just removed from the line.
-    fn hide(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
+    fn erase_echo(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
         let control = byte.is_ascii_control();
         let columns = match byte {
-            b'\t' => return self.hide_tab(settings, effects),
+            b'\t' => return self.erase_tab(settings, effects),
             _ if control && settings.has(ECHOCTL) => 2,
             _ if control => 0,
             _ => 1,
@@ -294,7 +294,7 @@ impl Input {
     }
 
     /// Moves the cursor back to the start of a tab: counted from the previous tab, or from the start of the line.
-    fn hide_tab(&mut self, settings: &Settings, effects: &mut Effects) {
+    fn erase_tab(&mut self, settings: &Settings, effects: &mut Effects) {
         let line = self.typed.range(self.finished..).map(|typed| typed.byte());
         let after_tab = line.clone().any(|byte| byte == b'\t');
         let columns: usize = line.rev().take_while(|byte| *byte != b'\t').map(|byte| self.columns(settings, byte)).sum();

@@ -128,13 +128,13 @@ pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
             if number == EXIT_GROUP || system.process.threads.len() == 1 {
                 line += &format!("{}+++ exited with {} +++\n", prefix(system), arguments[0] & 0xff);
             }
-            say(system, &line);
+            print(system, &line);
             if system.process.number == FIRST {
                 summary(system);
             }
             return table::perform(system, number, arguments);
         }
-        say(system, &line);
+        print(system, &line);
         system.unfinished = Some(thread);
     }
     let raw = table::perform(system, number, arguments);
@@ -143,7 +143,7 @@ pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
     }
     if system.unfinished != Some(thread) {
         let resumed = format!("{}<... {} resumed>", prefix(system), call.name());
-        say(system, &resumed);
+        print(system, &resumed);
         line.clone_from(&resumed);
     }
     system.unfinished = None;
@@ -154,7 +154,7 @@ pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
         line.push(')');
     }
     pad(&mut line);
-    say(system, &format!("{}= {}\n", &line[printed..], call.result(result)));
+    print(system, &format!("{}= {}\n", &line[printed..], call.result(result)));
     raw
 }
 
@@ -173,14 +173,14 @@ fn pad(line: &mut String) {
 pub fn signal(system: &mut System, info: &Info) {
     if system.traced {
         let line = format!("{}--- {} {} ---\n", prefix(system), choices::signal(info.signal()), structures::information(info));
-        say(system, &line);
+        print(system, &line);
     }
 }
 
 /// Prints that a signal ends the program.
 pub fn end(system: &mut System, signal: Signal) {
     if system.traced {
-        say(system, &format!("{}+++ killed by {} +++\n", prefix(system), choices::signal(signal)));
+        print(system, &format!("{}+++ killed by {} +++\n", prefix(system), choices::signal(signal)));
         if system.process.number == FIRST {
             summary(system);
         }
@@ -192,14 +192,14 @@ fn summary(system: &mut System) {
     let call = |call: MissingCall| format!("{} ({})", Traced::new(call.number.into(), [0; 6]).name(), call.count);
     let calls: Vec<String> = registers::missing_calls().map(call).collect();
     if !calls.is_empty() {
-        say(system, &format!("pando: calls that are not implemented: {}\n", calls.join(", ")));
+        print(system, &format!("pando: calls that are not implemented: {}\n", calls.join(", ")));
     }
 }
 
 /// Prints text on the program's standard error stream.
-fn say(system: &mut System, text: &str) {
+fn print(system: &mut System, text: &str) {
     if system.unfinished.take_if(|thread| *thread != system.thread.number).is_some() {
-        say(system, " <unfinished ...>\n");
+        print(system, " <unfinished ...>\n");
     }
     let output = if system.terminal.shows(Stream::Errors) { system.terminal.written(text.as_bytes()) } else { text.as_bytes().to_vec() };
     let mut rest = &output[..];

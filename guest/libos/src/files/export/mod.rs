@@ -223,5 +223,5 @@ fn along(walk: &mut Walk<'_>, path: &[u8], mut here: DirectoryState) -> Result<(
         }
         at.extend_from_slice(name);
     }
-    walk.rest()
+    walk.send_pending()
 }

@@ -64,14 +64,14 @@ impl<'a> Walk<'a> {
     /// The first error: `EIO`, `ENOSPC`, `ENAMETOOLONG`.
     pub fn directory(&mut self, path: &[u8], here: DirectoryState) -> Result<(), Errno> {
         self.pending.push((path.into(), here));
-        self.rest()
+        self.send_pending()
     }
 
     /// Sends the differences in the pending directories and below them.
     ///
     /// # Errors
     /// The first error.
-    pub fn rest(&mut self) -> Result<(), Errno> {
+    pub fn send_pending(&mut self) -> Result<(), Errno> {
         let mut outcome = Ok(());
         while let Some((path, here)) = self.pending.pop() {
             outcome = outcome.and(self.names(path.into_vec(), here));

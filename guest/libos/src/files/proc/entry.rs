@@ -125,7 +125,7 @@ impl ProcEntry {
 
     /// Whether it is the directory of descriptor information (`fdinfo`).
     #[must_use]
-    pub fn tells_of_descriptors(self) -> bool {
+    pub fn lists_descriptors(self) -> bool {
         self.node() == Some(ProcNode::DescriptorInfos)
     }
 

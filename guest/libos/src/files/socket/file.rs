@@ -48,7 +48,7 @@ impl FileOperations for SocketId {
             piece.len()
         };
         let received = files.sockets.receive(*self, Receiving { room, peeks: false, waits: false, take: &mut take })?;
-        files.let_go(&received.files);
+        files.release_passed(&received.files);
         files.pipes.get_mut(pipe)?.push(&bytes[..filled]).map(|done| done as u64)
     }
 

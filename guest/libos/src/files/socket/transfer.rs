@@ -73,7 +73,7 @@ impl Socket {
     }
 
     /// Appends bytes to the receive queue of a stream.
-    pub(super) fn take_in(
+    pub(super) fn receive_into(
         &mut self,
         room: usize,
         beside: ControlMessage,
@@ -86,7 +86,7 @@ impl Socket {
     /// Appends bytes to the receive queue of a stream, the last of them urgent.
     fn take_urgent(&mut self, before: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
         if before > 0 {
-            let done = self.take_in(before, ControlMessage::default(), give)?;
+            let done = self.receive_into(before, ControlMessage::default(), give)?;
             if done < before {
                 return Ok(done);
             }
@@ -178,7 +178,7 @@ impl Sockets {
         if sending.urgent && room == sending.length {
             other.take_urgent(room - 1, sending.give)
         } else {
-            other.take_in(room, ControlMessage::default(), sending.give)
+            other.receive_into(room, ControlMessage::default(), sending.give)
         }
     }
 
@@ -202,7 +202,7 @@ impl Sockets {
             return Err(Errno::EPIPE);
         }
         let room = limit.saturating_sub(other.queue.used()).min(sending.length);
-        if room == 0 { Err(Errno::EAGAIN) } else { other.take_in(room, sending.beside, sending.give) }
+        if room == 0 { Err(Errno::EAGAIN) } else { other.receive_into(room, sending.beside, sending.give) }
     }
 
     fn send_packet(&mut self, id: SocketId, sending: Sending<'_>) -> Result<usize, Errno> {
@@ -386,13 +386,13 @@ impl Sockets {
             self.get_mut(sender)?.pulse.output();
         }
         if was_crowded && !is_full_for_others(self.get(id)?) {
-            self.tell_senders(id);
+            self.notify_senders(id);
         }
         Ok(received)
     }
 
     /// Notifies the senders of a datagram socket that its queue has space.
-    fn tell_senders(&mut self, id: SocketId) {
+    fn notify_senders(&mut self, id: SocketId) {
         for socket in self.sockets.iter_mut().flatten().filter(|socket| socket.peer() == Some(id)) {
             socket.pulse.output();
         }
