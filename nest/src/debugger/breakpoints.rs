@@ -76,7 +76,7 @@ impl Breakpoints {
     }
 
     /// Keeps breakpoints where bytes are written: they take effect once a breakpoint is removed.
-    pub(super) fn keep(&mut self, address: u64, bytes: &mut [u8]) {
+    pub(super) fn reapply(&mut self, address: u64, bytes: &mut [u8]) {
         for (at, byte) in self.0.range_mut(address..address.saturating_add(bytes.len() as u64)) {
             *byte = std::mem::replace(&mut bytes[(at - address) as usize], INT3);
         }

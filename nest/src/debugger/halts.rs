@@ -50,17 +50,17 @@ impl Debugger<'_> {
         }
         if self.table == 0 {
             // Nothing of the program has run yet.
-            return self.go_on(resume::CONTINUE);
+            return self.resume_child(resume::CONTINUE);
         }
         self.threads = Threads::read(&self.child, self.table)?;
         match reason {
             HaltReason::Requested => self.stop(Halt::Plain, self.own_thread(), Signal::SIGINT),
             HaltReason::Exception { vector: DEBUG, .. } => self.after_step(),
             HaltReason::Exception { .. } => self.after_breakpoint(),
-            HaltReason::Syscall => self.go_on(resume::DELIVER),
+            HaltReason::Syscall => self.resume_child(resume::DELIVER),
             HaltReason::Report([report::SIGNAL, thread, number, _]) => self.after_signal(thread, number as u8),
             // The debugger takes no pages, and does not watch for shortages.
-            HaltReason::Report(_) | HaltReason::Taken { .. } | HaltReason::Shortage => self.go_on(resume::CONTINUE),
+            HaltReason::Report(_) | HaltReason::Taken { .. } | HaltReason::Shortage => self.resume_child(resume::CONTINUE),
         }
     }
 
@@ -70,7 +70,7 @@ impl Debugger<'_> {
             if process == self.process {
                 self.breakpoints.forget();
             }
-            return self.go_on(resume::CONTINUE);
+            return self.resume_child(resume::CONTINUE);
         }
         (self.process, self.table) = (process, table);
         self.threads = Threads::read(&self.child, table)?;
@@ -101,7 +101,7 @@ impl Debugger<'_> {
         // SIGKILL is not to be stopped, and the protocol does not have every signal.
         if !is_own || matches!(signal, Signal::SIGKILL | Signal::SIGZERO) {
             self.child.answer(0)?;
-            return self.go_on(resume::CONTINUE);
+            return self.resume_child(resume::CONTINUE);
         }
         self.stop(Halt::Signal { thread, signal: signal.0 }, thread, signal)
     }
@@ -109,7 +109,7 @@ impl Debugger<'_> {
     fn after_step(&mut self) -> Result<Option<StopReason>> {
         if let Some(address) = self.stepped_over.take() {
             self.breakpoints.lower(&self.child, self.space(self.threads.running), address)?;
-            return self.go_on(resume::CONTINUE);
+            return self.resume_child(resume::CONTINUE);
         }
         let running = self.threads.running;
         let is_own = self.threads.get(running).is_some_and(|record| record.process == self.process);
@@ -124,11 +124,11 @@ impl Debugger<'_> {
                 self.stop(Halt::Plain, thread, Signal::SIGTRAP)
             }
             // All threads step while values are watched.
-            None if is_own && !self.watchpoints.is_empty() => self.go_on(resume::CONTINUE),
+            None if is_own && !self.watchpoints.is_empty() => self.resume_child(resume::CONTINUE),
             // Threads that were created by a stepped instruction have its flags.
             None => {
                 self.set_trap_flag(running, false)?;
-                self.go_on(resume::CONTINUE)
+                self.resume_child(resume::CONTINUE)
             }
         }
     }
@@ -140,7 +140,7 @@ impl Debugger<'_> {
         if !self.breakpoints.contains(address) {
             // The program's own.
             if process != Some(self.process) {
-                return self.go_on(resume::DELIVER);
+                return self.resume_child(resume::DELIVER);
             }
             return self.stop(Halt::Exception, running, Signal::SIGTRAP);
         }
@@ -153,14 +153,14 @@ impl Debugger<'_> {
         let space = self.space(running);
         self.breakpoints.lift(&self.child, space, address)?;
         if space != self.space(self.process) {
-            return self.go_on(resume::CONTINUE);
+            return self.resume_child(resume::CONTINUE);
         }
         self.stepped_over = Some(address);
-        self.go_on(resume::STEP)
+        self.resume_child(resume::STEP)
     }
 
     /// Lets the child continue without a stop for gdb.
-    fn go_on(&mut self, how: u64) -> Result<Option<StopReason>> {
+    fn resume_child(&mut self, how: u64) -> Result<Option<StopReason>> {
         self.child.device.resume(self.child.name, how)?;
         Ok(None)
     }

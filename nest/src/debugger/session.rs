@@ -44,7 +44,7 @@ pub fn serve(device: &CellsDevice, child: HoldingName, file: Vec<u8>, link: GdbL
             None => {}
         }
     }
-    session.talk()?;
+    session.serve()?;
     session.finish()
 }
 
@@ -62,7 +62,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Serves gdb until it goes, or the program has ended.
-    fn talk(&mut self) -> Result<()> {
+    fn serve(&mut self) -> Result<()> {
         let stub = GdbStub::builder(self.link.answers()?).packet_buffer_size(PACKET_SIZE).build().map_err(Error::other)?;
         let mut machine = stub.run_state_machine(&mut self.debugger).map_err(broken)?;
         self.read_input()?;

@@ -71,7 +71,7 @@ impl MultiThreadBase for Debugger<'_> {
 
     fn write_addrs(&mut self, address: u64, data: &[u8], tid: Tid) -> TargetResult<(), Self> {
         let mut bytes = data.to_vec();
-        self.breakpoints.keep(address, &mut bytes);
+        self.breakpoints.reapply(address, &mut bytes);
         self.child.device.write_space(self.space(tid.get() as u64), address, &bytes).map_err(|_| TargetError::NonFatal)
     }
 
