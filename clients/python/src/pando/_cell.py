@@ -38,13 +38,13 @@ class AsyncCell:
         The server keeps the last MiB, or as much as the output limit allows. A follower misses nothing from then on, because
         the cell waits for slow readers.
         """
-        heard = await self.follow(follow, first)
+        lines = await self.follow(follow, first)
         try:
-            async for said in heard:
-                if isinstance(said, Piece):
-                    yield said
+            async for item in lines:
+                if isinstance(item, Piece):
+                    yield item
         finally:
-            await heard.aclose()
+            await lines.aclose()
 
     async def write(self, data: Union[str, bytes], end: bool = False) -> None:
         """Sends standard input, and waits until it is accepted. `end`: closes the standard input."""
@@ -68,12 +68,12 @@ class AsyncCell:
         """
         job = Job(on_stdout, on_stderr, on_stdout_bytes)
         operation = _wire.execute(self.id, arguments, stdin.encode() if isinstance(stdin, str) else stdin, options)
-        heard = await self._client.stream(operation, job.take)
+        lines = await self._client.stream(operation, job.take)
         try:
-            async for _ in heard:
+            async for _ in lines:
                 pass
         finally:
-            await heard.aclose()
+            await lines.aclose()
         return job.result()
 
     async def read_file(self, path: str) -> bytes:
@@ -152,5 +152,5 @@ class AsyncCell:
     def __repr__(self) -> str:
         return f"<AsyncCell {self.id}>"
 
-    async def follow(self, follow: bool = True, first: int = 0) -> ResponseLines[_wire.Said]:
-        return await self._client.stream(_wire.output(self.id, first, follow), _wire.said)
+    async def follow(self, follow: bool = True, first: int = 0) -> ResponseLines[_wire.OutputItem]:
+        return await self._client.stream(_wire.output(self.id, first, follow), _wire.output_item)

@@ -86,13 +86,13 @@ class SandboxCode(SandboxCell):
         """Interrupts the code that runs in another task or thread: it ends by a KeyboardInterrupt."""
         # Not under the lock, which the run holds.
         if self._cell is not None:
-            self._life.interrupts += 1
+            self._state.interrupts += 1
             await self._cell.kill("interrupt")
 
     async def _manage(self, fields: Mapping[str, Any]) -> _session.Run:
         """Sends a request about contexts. Raises an error if the cell has ended, or its Python has failed."""
         run, result = await self._exchange(fields)
-        self._life.check()
+        self._state.check()
         if result.error is not None:
             raise Error(f"the sandbox's Python failed: {result.error.name}: {result.error.value}")
         return run
@@ -102,12 +102,12 @@ class SandboxCode(SandboxCell):
     ) -> Tuple[_session.Run, Result]:
         """Sends a request to the Python in the cell. Returns its run, and its result."""
         async with self._lock.held():
-            run = self._life.begin(timeout, listeners)
+            run = self._state.begin(timeout, listeners)
             cell = await self._open()
             try:
                 async with self._busy():
-                    is_refused = await self._limited(run, cell, self._life.request(run, fields))
-                self._life.finish(run, is_refused)
+                    is_refused = await self._limited(run, cell, self._state.request(run, fields))
+                self._state.finish(run, is_refused)
                 # The usage of a cell that has ended is in its outcome.
                 now = None if run.outcome else await cell.info()
             except BaseException:
@@ -135,13 +135,13 @@ class SandboxCode(SandboxCell):
     async def _talk(self, run: _session.Run, cell: AsyncCell, request: bytes) -> bool:
         is_refused = False
         # A reader that follows from the beginning misses nothing.
-        heard = self._heard = self._heard or await cell.follow()
+        output = self._output = self._output or await cell.follow()
         try:
             await cell.write(request)
         except (WrongState, NoSuchCell):
             is_refused = True
-        async for said in heard:
-            if run.take(said):
+        async for item in output:
+            if run.take(item):
                 await self._kill(run, cell)
             if run.is_done:
                 break
@@ -149,7 +149,7 @@ class SandboxCode(SandboxCell):
 
     async def _kill(self, run: _session.Run, cell: AsyncCell) -> None:
         """Kills a cell. Repeats it while the server refuses, as long as the run waits for the cell's end."""
-        while run.outcome is None and self._life.over is None:
+        while run.outcome is None and self._state.over is None:
             try:
                 return await cell.kill()
             except (WrongState, NoSuchCell, RuntimeError):

@@ -33,7 +33,7 @@ class AsyncCommandHandle:
     def __init__(self, client: Requests, lines: ResponseLines[Dict[str, Any]]) -> None:
         self._client = client
         self._lines = lines
-        self._job = Job(self._hear_stdout, self._hear_stderr, limit=_KEPT)
+        self._job = Job(self._add_stdout, self._add_stderr, limit=_KEPT)
         self._listeners: Tuple[Optional[OnText], Optional[OnText]] = None, None
         self._pieces: Tuple[str, str] = "", ""
 
@@ -95,12 +95,12 @@ class AsyncCommandHandle:
             return True
         return False
 
-    def _hear_stdout(self, text: str) -> None:
+    def _add_stdout(self, text: str) -> None:
         self._pieces = self._pieces[0] + text, self._pieces[1]
         if self._listeners[0]:
             self._listeners[0](text)
 
-    def _hear_stderr(self, text: str) -> None:
+    def _add_stderr(self, text: str) -> None:
         self._pieces = self._pieces[0], self._pieces[1] + text
         if self._listeners[1]:
             self._listeners[1](text)

@@ -68,8 +68,8 @@ class AsyncSandbox(SandboxCode):
 
         Its default timeout is that of a run; a timeout ends the program, and the cell continues.
         """
-        if self._life.timeout is not None:
-            options.setdefault("timeout", self._life.timeout)
+        if self._state.timeout is not None:
+            options.setdefault("timeout", self._state.timeout)
         cell = await self._started()
         async with self._busy():
             return await cell.exec(arguments, stdin=stdin, on_stdout=on_stdout, on_stderr=on_stderr, **options)
@@ -95,8 +95,8 @@ class AsyncSandbox(SandboxCode):
     def _copy(self, number: int) -> AsyncSandbox:
         # A client that belongs to this sandbox is closed with it.
         client = type(self._client)(self._client.socket, start=False, virtual_environment=False) if self._owns_client else self._client
-        copy = AsyncSandbox(self._life.order.template, client=client)
-        copy._owns_client, copy._cell, copy._life = self._owns_client, AsyncCell(client, number), self._life.copied(number)
+        copy = AsyncSandbox(self._state.order.template, client=client)
+        copy._owns_client, copy._cell, copy._state = self._owns_client, AsyncCell(client, number), self._state.copied(number)
         return copy
 
     async def read_file(self, path: str) -> bytes:
@@ -182,7 +182,7 @@ class AsyncSandbox(SandboxCode):
             # With a virtual environment, "python" stands for another template.
             template = (await (await self._started()).info()).template
             try:
-                words = (await self._client.template(template or self._life.order.template)).arguments
+                words = (await self._client.template(template or self._state.order.template)).arguments
             except NoSuchTemplate:
                 # It was removed meanwhile.
                 words = ()
@@ -202,8 +202,8 @@ class AsyncSandbox(SandboxCode):
         except (NoSuchCell, WrongState):
             outcome = (await cell.info()).outcome
             if outcome is not None:
-                self._life.end(outcome.message, outcome)
-                self._life.check()
+                self._state.end(outcome.message, outcome)
+                self._state.check()
             raise
 
     async def _freeze(self, cell: AsyncCell, name: str, replace: bool) -> Template:

@@ -30,7 +30,7 @@ class SandboxCell:
     def __init__(
         self, template: str = "python", *, client: Optional[AsyncClient] = None, **options: Unpack[SandboxOptions]
     ) -> None:
-        self._life = _session.Life(template, options)
+        self._state = _session.SandboxState(template, options)
         self._owns_client = client is None
         self._client = client or AsyncClient()
         self._cell: Optional[AsyncCell] = None
@@ -38,7 +38,7 @@ class SandboxCell:
         self._process = os.getpid()
         # A template that is removed with the sandbox.
         self._stored: Optional[str] = None
-        self._heard: Optional[ResponseLines[_wire.Said]] = None
+        self._output: Optional[ResponseLines[_wire.OutputItem]] = None
         self._lock = self._client.io.lock()
         self._counting = self._client.io.lock()
         self._uses = 0
@@ -64,7 +64,7 @@ class SandboxCell:
     async def set_timeout(self, seconds: float) -> None:
         """Ends the cell after so many seconds from now on, in place of the option `lifetime`."""
         await (await self._started()).set_timeout(seconds)
-        self._life.end_by(seconds)
+        self._state.end_by(seconds)
         await self._rearm()
 
     async def close(self) -> None:
@@ -85,20 +85,20 @@ class SandboxCell:
         await self.close()
 
     def __repr__(self) -> str:
-        return self._life.describe(type(self).__name__)
+        return self._state.describe(type(self).__name__)
 
     async def _open(self) -> AsyncCell:
-        self._life.check()
+        self._state.check()
         if self._cell is None:
-            self._cell = await self._client.start_order(self._life.order)
-            self._life.number = self._cell.id
+            self._cell = await self._client.start_order(self._state.order)
+            self._state.number = self._cell.id
             await self._rearm()
         return self._cell
 
     @asynccontextmanager
     async def _busy(self) -> AsyncIterator[None]:
         """While something is done with the cell, it is not idle."""
-        if self._life.idle_timeout is None:
+        if self._state.idle_timeout is None:
             yield
             return
         # Both to their ends: otherwise, a cancelled task would leave the count wrong.
@@ -121,9 +121,9 @@ class SandboxCell:
             await self._limit()
 
     async def _limit(self) -> None:
-        if self._life.idle_timeout is None or self._cell is None or self._life.over is not None:
+        if self._state.idle_timeout is None or self._cell is None or self._state.over is not None:
             return
-        seconds = self._life.remaining() if self._uses else self._life.idle()
+        seconds = self._state.remaining() if self._uses else self._state.idle()
         try:
             await self._cell.set_timeout(_LONG if seconds is None else seconds)
         except (WrongState, NoSuchCell):
@@ -132,7 +132,7 @@ class SandboxCell:
 
     async def _started(self) -> AsyncCell:
         # A run holds the lock; everything else may be done meanwhile, also by its listeners.
-        self._life.check()
+        self._state.check()
         if self._cell is not None:
             return self._cell
         async with self._lock.held():
@@ -140,26 +140,26 @@ class SandboxCell:
 
     async def _replace_cell(self, template: str) -> None:
         """Continues in a clone of a template, in place of the present cell."""
-        old, heard = self._cell, self._heard
-        if old is not None and self._life.is_exclusive:
+        old, output = self._cell, self._output
+        if old is not None and self._state.is_exclusive:
             await self._client.template(template)
             await old.remove()
         try:
-            self._cell = await self._client.start_order(self._life.continued(template))
+            self._cell = await self._client.start_order(self._state.continued(template))
         except BaseException:
-            if self._life.is_exclusive:
+            if self._state.is_exclusive:
                 await self._end("it could not be restored")
             raise
-        self._life.replaced(self._cell.id)
-        self._heard = None
+        self._state.replaced(self._cell.id)
+        self._output = None
         if old is not None:
             await old.remove()
-        if heard is not None:
-            await heard.aclose()
+        if output is not None:
+            await output.aclose()
         await self._rearm()
 
     async def _end(self, why: str) -> None:
-        self._life.end(why)
+        self._state.end(why)
         # Even if the task is being cancelled.
         await self._client.io.finish(self._discard)
 
@@ -167,7 +167,7 @@ class SandboxCell:
         if os.getpid() != self._process:
             # A forked child's copy: the cell and the connections belong to the parent.
             return
-        heard, self._heard = self._heard, None
+        output, self._output = self._output, None
         try:
             try:
                 if self._cell is not None and not self._is_removed:
@@ -176,8 +176,8 @@ class SandboxCell:
                     if self._stored is not None:
                         await self._client.remove_template(self._stored)
             finally:
-                if heard is not None:
-                    await heard.aclose()
+                if output is not None:
+                    await output.aclose()
         except (Error, RuntimeError):
             # The server has gone, or the client is closed: nothing remains to be done.
             pass
@@ -185,5 +185,5 @@ class SandboxCell:
             await self._client.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_cell", None) is not None and self._life.over is None:
+        if getattr(self, "_cell", None) is not None and self._state.over is None:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self)

@@ -65,27 +65,27 @@ def start(path: Optional[Path]) -> None:
         except OSError as error:
             raise ServerMissing(f"no server is running at {path or place()}, and {program} does not start: {error}") from error
         _started.append(process)
-        said = _listen(process)
-        if said is None:
+        errors = _listen(process)
+        if errors is None:
             # This process must not wait for it.
             process.returncode = 0
             return
         process.wait()
     # Another process may have started one first.
     if not _is_there(path or place()):
-        raise ServerMissing(f"no server is running at {path or place()}, and `{' '.join(words)}` failed:\n{said.strip()}")
+        raise ServerMissing(f"no server is running at {path or place()}, and `{' '.join(words)}` failed:\n{errors.strip()}")
 
 
 def _listen(process: subprocess.Popen[str]) -> Optional[str]:
     """Waits until a server serves; returns its output if it ended instead."""
     assert process.stderr is not None
-    said = ""
+    errors = ""
     with process.stderr as stderr:
         for line in stderr:
             if _SAYS_READY in line:
                 return None
-            said += line
-    return said
+            errors += line
+    return errors
 
 
 def _is_there(path: Path) -> bool:

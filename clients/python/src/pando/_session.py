@@ -16,7 +16,7 @@ from ._notes import Displays, End
 from ._results import DisplayData, Execution
 from ._text import OnText, StreamText
 from ._types import CellInfo, CodeError, Options, Outcome, Reason, Result, SandboxOptions
-from ._wire import Order, Said, check_options
+from ._wire import Order, OutputItem, check_options
 
 OUTPUT_MAX = 16 << 20
 """The default limit of a run's output in bytes."""
@@ -38,7 +38,7 @@ class Listeners:
     on_error: Optional[Callable[[CodeError], object]] = None
 
 
-class Life:
+class SandboxState:
     """The state of a sandbox's cell."""
 
     def __init__(self, template: str, options: SandboxOptions) -> None:
@@ -114,9 +114,9 @@ class Life:
         known = {"client": self.client, "interrupts": self.interrupts, "nonce": run.nonce}
         return json.dumps({**fields, **known}).encode() + b"\n"
 
-    def copied(self, number: int) -> Life:
+    def copied(self, number: int) -> SandboxState:
         """The state of a copy of the cell, whose lifetime begins now."""
-        life = Life(self.order.template, {})
+        life = SandboxState(self.order.template, {})
         options: Dict[str, Any] = {name: value for name, value in self.order.options.items() if name not in ("name", "publish")}
         life.order, life.timeout, life.output_limit = replace(self.order, options=cast(Options, options)), self.timeout, self.output_limit
         life.number, life.interrupts, life.client, life.runs = number, self.interrupts, self.client, self.runs
@@ -138,7 +138,7 @@ class Life:
 class Run:
     """One piece of code in a sandbox, from its start to its result."""
 
-    def __init__(self, life: Life, timeout: Optional[float], output_limit: int, listeners: Listeners) -> None:
+    def __init__(self, life: SandboxState, timeout: Optional[float], output_limit: int, listeners: Listeners) -> None:
         self.timeout = timeout
         # Other notes in the form of a result are the code's own.
         self.nonce = secrets.token_hex(8)
@@ -146,7 +146,7 @@ class Run:
         self.error: Optional[CodeError] = None
         self.is_done = False
         self.more: Mapping[str, Any] = {}
-        self._life = life
+        self._state = life
         self._number = life.runs
         self._room = output_limit
         self._limit = output_limit
@@ -174,7 +174,7 @@ class Run:
                 return False
             self._has_expired = True
             # The code that runs next waits for this interrupt.
-            self._life.interrupts += 1
+            self._state.interrupts += 1
             return True
 
     def give_up(self) -> bool:
@@ -185,20 +185,20 @@ class Run:
             self._stop = "timed-out"
             return True
 
-    def take(self, said: Said) -> bool:
+    def take(self, item: OutputItem) -> bool:
         """Handles output of the cell. Returns whether the cell must be killed because of it."""
-        if isinstance(said, Outcome):
-            self._end(said)
+        if isinstance(item, Outcome):
+            self._end(item)
             return False
-        data, is_too_much = said.data[: self._room], len(said.data) > self._room
+        data, is_too_much = item.data[: self._room], len(item.data) > self._room
         self._room -= len(data)
-        if said.stream == "notes":
+        if item.stream == "notes":
             # The server's pieces end anywhere.
             *whole, self._begun = (self._begun + data).split(b"\n")
             for note in whole:
-                self._hear(note.decode(errors="replace"))
+                self._take_note(note.decode(errors="replace"))
         else:
-            self._texts[said.stream].add(data)
+            self._texts[item.stream].add(data)
         with self._lock:
             if not is_too_much or self.is_done or self._stop is not None:
                 return False
@@ -237,7 +237,7 @@ class Run:
         """The contexts that the cell listed."""
         return list(_results.contexts(self.more.get("contexts")))
 
-    def _hear(self, note: str) -> None:
+    def _take_note(self, note: str) -> None:
         told = _notes.parse(note)
         if isinstance(told, _notes.Piece):
             data = self._displays.add(told)

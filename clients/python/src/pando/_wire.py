@@ -42,7 +42,7 @@ from ._types import (
 )
 
 T = TypeVar("T")
-Said = Union[Piece, Outcome]
+OutputItem = Union[Piece, Outcome]
 
 STANDARD = frozenset({"python"})
 """Templates that the server creates from the host's software on request."""
@@ -241,7 +241,7 @@ def plain(value: Dict[str, Any]) -> Dict[str, Any]:
     return dict(value)
 
 
-def said(value: Mapping[str, Any]) -> Said:
+def output_item(value: Mapping[str, Any]) -> OutputItem:
     """Parses a line of a cell's output."""
     if "outcome" in value:
         return _known(Outcome, value["outcome"])
