@@ -49,9 +49,9 @@ pub(crate) fn run() -> Result<()> {
     check_packages(&root)?;
     let command = first_command(&fs::read_to_string(workspace::root().join("README.md"))?)?;
     println!("== in a fresh system: {command}");
-    let said = enter(&root, &command)?;
-    ensure!(said.lines().any(|line| line.starts_with(HELLO)), "`{command}` does not print `{HELLO}...` in a fresh system: {said}");
-    print!("{said}");
+    let output = enter(&root, &command)?;
+    ensure!(output.lines().any(|line| line.starts_with(HELLO)), "`{command}` does not print `{HELLO}...` in a fresh system: {output}");
+    print!("{output}");
     // The command above has built the program.
     install::check(&root, &dist::make()?)?;
     fs::remove_dir_all(&root).context("removing the minimal Debian")

@@ -135,17 +135,17 @@ pub(crate) fn run(options: &Options) -> Result<HardwareReport> {
     let memory_mib = options.memory.unwrap_or(settings.memory_mib);
     let emulator = Emulator { kind, cpus: settings.cpus, memory_mib, kernel: &kernel, initrd: &initrd, work: work.path() };
     println!("{kind}: booting a machine of {} CPUs and {memory_mib} MiB", settings.cpus);
-    let mut hearing = ConsoleReader::new(kind, options.command.is_empty());
+    let mut reader = ConsoleReader::new(kind, options.command.is_empty());
     let patience = TimeLimits { limit, quiet: Duration::from_secs(settings.quiet_seconds) };
-    let outcome = console::follow(emulator.start()?, &emulator.serial(), patience, |line| hearing.hear(line));
-    let place = hearing.step.as_ref().map_or("before its first program".into(), |step| format!("in {}", step.name));
-    let place = format!("{place}; {} of {} programs had ended", hearing.ended, steps.len());
+    let outcome = console::follow(emulator.start()?, &emulator.serial(), patience, |line| reader.take_line(line));
+    let place = reader.step.as_ref().map_or("before its first program".into(), |step| format!("in {}", step.name));
+    let place = format!("{place}; {} of {} programs had ended", reader.ended, steps.len());
     if let Err(error) = outcome {
-        hearing.listener.fail();
+        reader.listener.fail();
         emulator.log_tail().iter().for_each(|line| println!("{kind}: emulator: {line}"));
         println!("{kind}: {error:#} ({place})");
     }
-    Ok(HardwareReport { tally: hearing.listener.finish(), left_out })
+    Ok(HardwareReport { tally: reader.listener.finish(), left_out })
 }
 
 fn omissions(kind: Kind, plan: &Plan) -> Vec<String> {
@@ -198,7 +198,7 @@ impl ConsoleReader {
     }
 
     /// Handles a line; `false` once the machine is done.
-    fn hear(&mut self, line: &str) -> Result<bool> {
+    fn take_line(&mut self, line: &str) -> Result<bool> {
         if let Some(report) = line.strip_prefix(MARK) {
             return self.report(report);
         }
@@ -207,7 +207,7 @@ impl ConsoleReader {
             self.empty_lines += 1;
         } else if self.step.is_some() {
             for line in std::iter::repeat_n("", self.empty_lines).chain([line]) {
-                if !self.are_tests || self.listener.hear(line) {
+                if !self.are_tests || self.listener.take_line(line) {
                     // The other machine may be printing, too.
                     println!("{}: {line}", self.kind);
                 }
@@ -256,16 +256,16 @@ impl ConsoleReader {
 mod tests {
     use super::*;
 
-    fn heard(lines: &[&str]) -> (Result<bool>, Tally) {
-        let mut hearing = ConsoleReader::new(Kind::Svm, true);
+    fn taken(lines: &[&str]) -> (Result<bool>, Tally) {
+        let mut reader = ConsoleReader::new(Kind::Svm, true);
         let mut last = Ok(true);
         for line in lines {
-            last = hearing.hear(line);
+            last = reader.take_line(line);
             if last.is_err() {
                 break;
             }
         }
-        (last, hearing.listener.finish())
+        (last, reader.listener.finish())
     }
 
     const OK: &str = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s";
@@ -273,27 +273,27 @@ mod tests {
 
     #[test]
     fn results_are_counted_and_done_is_the_end() {
-        let (last, tally) = heard(&["[noise]", "@pando ready", "@pando run a", OK, "", "@pando end a 0", "@pando done"]);
+        let (last, tally) = taken(&["[noise]", "@pando ready", "@pando run a", OK, "", "@pando end a 0", "@pando done"]);
         assert!(!last.expect("no error"));
         assert_eq!((tally.passed, tally.failed), (3, 0));
     }
 
     #[test]
     fn failures_count_once() {
-        let (_, tally) = heard(&["@pando run a", FAILED, "@pando end a 101"]);
+        let (_, tally) = taken(&["@pando run a", FAILED, "@pando end a 101"]);
         assert_eq!((tally.passed, tally.failed), (1, 2));
     }
 
     #[test]
     fn a_crash_or_a_missing_result_is_a_failure() {
-        assert_eq!(heard(&["@pando run a", "@pando end a 139"]).1.failed, 1);
-        assert_eq!(heard(&["@pando run a", "@pando end a 0"]).1.failed, 1);
-        assert_eq!(heard(&["@pando run a", OK, "@pando end a 139"]).1.failed, 1);
+        assert_eq!(taken(&["@pando run a", "@pando end a 139"]).1.failed, 1);
+        assert_eq!(taken(&["@pando run a", "@pando end a 0"]).1.failed, 1);
+        assert_eq!(taken(&["@pando run a", OK, "@pando end a 139"]).1.failed, 1);
     }
 
     #[test]
     fn a_broken_machine_is_an_error() {
-        assert!(heard(&["@pando broken /dev/kvm is missing"]).0.expect_err("broken").to_string().contains("/dev/kvm"));
-        assert!(heard(&["@pando run a", "[ 1.0] Kernel panic - not syncing"]).0.is_err());
+        assert!(taken(&["@pando broken /dev/kvm is missing"]).0.expect_err("broken").to_string().contains("/dev/kvm"));
+        assert!(taken(&["@pando run a", "[ 1.0] Kernel panic - not syncing"]).0.is_err());
     }
 }

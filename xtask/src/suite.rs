@@ -132,7 +132,7 @@ fn print_tests(output: ChildStdout) -> Result<OutputParser> {
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("reading cargo's output")?;
         let line = String::from_utf8_lossy(&line);
-        if listener.hear(&line) {
+        if listener.take_line(&line) {
             println!("{line}");
         }
     }

@@ -106,7 +106,7 @@ struct Runner {
 /// The result of a command: the exit status of `timeout`, and all output.
 struct Outcome {
     status: i32,
-    said: String,
+    output: String,
 }
 
 impl Runner {
@@ -136,9 +136,9 @@ impl Runner {
         Ok(folder.join(part.replace('/', "-")))
     }
 
-    fn finish(&self, said: &Path, limit: u64, words: &[&str], directory: Option<&Path>) -> Result<Outcome> {
+    fn finish(&self, output: &Path, limit: u64, words: &[&str], directory: Option<&Path>) -> Result<Outcome> {
         let fresh = tempfile::tempdir_in(self.scratch.path()).context("making a directory")?;
-        let file = fs::File::create(said).context("creating a file for output")?;
+        let file = fs::File::create(output).context("creating a file for output")?;
         let mut command = Command::new(DIES_WITH_PARENT[0]);
         // The parent process may ignore signals, and children inherit that.
         command.args(&DIES_WITH_PARENT[1..]).args(["env", "--default-signal", "timeout", "--kill-after=5", &limit.to_string()]).args(words);
@@ -146,9 +146,9 @@ impl Runner {
         command.env("HOME", workspace::target()).env("TMPDIR", fresh.path());
         command.current_dir(directory.unwrap_or(fresh.path())).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let status = command.status().with_context(|| format!("starting {}", words[0]))?.code().unwrap_or(-1);
-        let said = String::from_utf8_lossy(&fs::read(said)?).into_owned();
+        let output = String::from_utf8_lossy(&fs::read(output)?).into_owned();
         fresh.close().context("removing files of tests")?;
-        Ok(Outcome { status, said })
+        Ok(Outcome { status, output })
     }
 
     /// Runs parts of a suite, `at_once` of them in parallel; `run` gets a part's index and the part. Returns their results, in order.

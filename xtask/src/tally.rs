@@ -87,7 +87,7 @@ pub(crate) struct OutputParser {
 
 impl OutputParser {
     /// Parses a line; `true` if it should be printed.
-    pub(crate) fn hear(&mut self, line: &str) -> bool {
+    pub(crate) fn take_line(&mut self, line: &str) -> bool {
         let line = line.trim_end();
         let place = self.place;
         self.place = place.after(line);
@@ -214,16 +214,16 @@ failures:
 test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.00s
 ";
 
-    fn heard(times: usize) -> (Vec<&'static str>, Tally) {
+    fn taken(times: usize) -> (Vec<&'static str>, Tally) {
         let mut listener = OutputParser::default();
         let lines = OUTPUT.lines().cycle().take(OUTPUT.lines().count() * times);
-        let shown = lines.filter(|line| listener.hear(line)).collect();
+        let shown = lines.filter(|line| listener.take_line(line)).collect();
         (shown, listener.finish())
     }
 
     #[test]
     fn counts_passed_failed_and_left_out() {
-        let (_, tally) = heard(1);
+        let (_, tally) = taken(1);
         assert_eq!((tally.passed, tally.failed, tally.programs), (2, 1, 1));
         let left_out: Vec<_> = tally.left_out.into_iter().collect();
         assert_eq!(left_out, [("no KVM".into(), vec!["a::one".into()]), ("takes an hour".into(), vec!["a::four".to_string()])]);
@@ -231,9 +231,9 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
 
     #[test]
     fn several_programs_add_up() {
-        let (_, mut tally) = heard(2);
+        let (_, mut tally) = taken(2);
         assert_eq!((tally.passed, tally.failed, tally.programs), (4, 2, 2));
-        tally.add(heard(1).1);
+        tally.add(taken(1).1);
         assert_eq!((tally.passed, tally.failed, tally.programs), (6, 3, 3));
         assert_eq!(tally.left_out["no KVM"].len(), 3);
     }
@@ -242,25 +242,25 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
     fn tests_that_do_not_end_are_known_by_name() {
         let mut listener = OutputParser::default();
         for line in ["test a has been running for over 60 seconds", "test b has been running for over 60 seconds", "test a ... ok"] {
-            listener.hear(line);
+            listener.take_line(line);
         }
         assert_eq!(listener.unfinished(), ["b"]);
     }
 
     #[test]
     fn the_output_of_failing_tests_is_kept_but_for_long_ends() {
-        let (_, tally) = heard(1);
+        let (_, tally) = taken(1);
         assert_eq!(tally.failures[..2], ["---- a::three stdout ----", "left out: of a failing test this is no news"]);
         let mut listener = OutputParser::default();
         let long = ["failures:", "---- a stdout ----"].into_iter().chain(["more"; 100]).chain(["---- b stdout ----", "", "its message"]);
-        long.for_each(|line| assert!(listener.hear(line)));
+        long.for_each(|line| assert!(listener.take_line(line)));
         let kept = listener.finish().failures;
         assert_eq!((kept.len(), kept.last().map(String::as_str)), (FAILURE_LINES + 2, Some("its message")));
     }
 
     #[test]
     fn output_of_passing_tests_is_not_shown() {
-        let (shown, _) = heard(1);
+        let (shown, _) = taken(1);
         assert!(!shown.contains(&"chatter") && shown.contains(&"---- a::three stdout ----"), "{shown:?}");
     }
 }

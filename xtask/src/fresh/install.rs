@@ -37,9 +37,9 @@ pub(super) fn check(root: &Path, made: &Distribution) -> Result<()> {
     for (file, script, hello) in [(package, PACKAGE, "hello from pando\n"), (&made.wheel, WHEEL, "hello from 1\n")] {
         let name = file.file_name().context("a file has a name")?.display();
         println!("== in a fresh system without Rust: {name}");
-        let said = enter_without_rust(root, file, script)?;
-        ensure!(said.contains(hello), "{name} does not print `{}` in a fresh system: {said}", hello.trim_end());
-        print!("{said}");
+        let output = enter_without_rust(root, file, script)?;
+        ensure!(output.contains(hello), "{name} does not print `{}` in a fresh system: {output}", hello.trim_end());
+        print!("{output}");
     }
     Ok(())
 }

@@ -23,12 +23,12 @@ pub(crate) struct TimeLimits {
     pub(crate) quiet: Duration,
 }
 
-/// Passes each line to `hear` until that returns `false` (the machine is done), and then kills the emulator.
+/// Passes each line to `take_line` until that returns `false` (the machine is done), and then kills the emulator.
 ///
 /// # Errors
-/// The error of `hear`; or that the machine ended, stopped printing or timed out before it was done.
-pub(crate) fn follow(mut child: Child, serial: &Path, patience: TimeLimits, mut hear: impl FnMut(&str) -> Result<bool>) -> Result<()> {
-    let outcome = listen(&mut child, serial, patience, &mut hear);
+/// The error of `take_line`; or that the machine ended, stopped printing or timed out before it was done.
+pub(crate) fn follow(mut child: Child, serial: &Path, patience: TimeLimits, mut take_line: impl FnMut(&str) -> Result<bool>) -> Result<()> {
+    let outcome = listen(&mut child, serial, patience, &mut take_line);
     if outcome.is_ok() {
         wait(&mut child, SHUTDOWN_TIMEOUT)?;
     }
@@ -38,7 +38,7 @@ pub(crate) fn follow(mut child: Child, serial: &Path, patience: TimeLimits, mut 
     outcome
 }
 
-fn listen(child: &mut Child, serial: &Path, patience: TimeLimits, hear: &mut impl FnMut(&str) -> Result<bool>) -> Result<()> {
+fn listen(child: &mut Child, serial: &Path, patience: TimeLimits, take_line: &mut impl FnMut(&str) -> Result<bool>) -> Result<()> {
     let mut file = File::open(serial).context("opening the serial line")?;
     let started = Instant::now();
     let mut last_word = started;
@@ -51,7 +51,7 @@ fn listen(child: &mut Child, serial: &Path, patience: TimeLimits, hear: &mut imp
         let has_spoken = pending.len() > before;
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
-            if !hear(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']))? {
+            if !take_line(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']))? {
                 return Ok(());
             }
         }

@@ -19,8 +19,8 @@ const SHELL: &str = "shell/ash_test";
 
 /// The subject of the document.
 pub(super) fn title() -> Result<String> {
-    let said = workspace::run(Command::new("busybox").arg("--help"))?;
-    let version = said.split(' ').nth(1).context("busybox says its version")?;
+    let output = workspace::run(Command::new("busybox").arg("--help"))?;
+    let version = output.split(' ').nth(1).context("busybox says its version")?;
     Ok(format!("busybox's own tests, of the applets and of the shell of Debian's busybox-static (busybox {version})"))
 }
 
@@ -73,7 +73,7 @@ fn units(runner: &Runner, source: &Path, compiled: &Path, part: &str) -> Result<
 /// Compares each test by its name, natively and in a cell.
 fn compared(part: &str, native: &Outcome, cell: &Outcome) -> Vec<Unit> {
     let missing = if cell.is_late() { Verdict::Late } else { Verdict::Failed("it was not run".into()) };
-    let in_cell = verdicts(&cell.said);
+    let in_cell = verdicts(&cell.output);
     let unit = |(name, native): (&str, Verdict)| {
         let cell = match native {
             Verdict::Passed => match in_cell.get(name) {
@@ -84,13 +84,13 @@ fn compared(part: &str, native: &Outcome, cell: &Outcome) -> Vec<Unit> {
         };
         Unit { name: format!("{part}: {name}"), native, cell }
     };
-    verdicts(&native.said).into_iter().map(unit).collect()
+    verdicts(&native.output).into_iter().map(unit).collect()
 }
 
 /// The results of tests, from lines such as `PASS: NAME`; of several with one name, the worst counts.
-fn verdicts(said: &str) -> BTreeMap<&str, Verdict> {
+fn verdicts(output: &str) -> BTreeMap<&str, Verdict> {
     let mut all = BTreeMap::new();
-    for (word, name) in said.lines().filter_map(|line| line.split_once(": ")) {
+    for (word, name) in output.lines().filter_map(|line| line.split_once(": ")) {
         let verdict = match word {
             "PASS" => Verdict::Passed,
             "FAIL" => Verdict::Failed(word.into()),
@@ -113,7 +113,7 @@ mod tests {
     fn verdicts_are_read() {
         let native = "PASS: a b\nFAIL: c\nSKIPPED: d\nPASS: e\nPASS: e\nPASS: f\nPASS: g: h\nelse: i\n";
         let cell = "PASS: a b\nPASS: c\nPASS: d\nPASS: e\nFAIL: e\nSKIPPED: f\n";
-        let [native, cell] = [native, cell].map(|said| Outcome { status: 0, said: said.into() });
+        let [native, cell] = [native, cell].map(|output| Outcome { status: 0, output: output.into() });
         let units = compared("x", &native, &cell);
         let failed = |why: &str| Verdict::Failed(why.into());
         let wanted = [

@@ -52,7 +52,7 @@ fn unit(runner: &Runner, module: &str) -> Result<Unit> {
 
 /// The result in a cell of a module that passes natively.
 fn compared(module: &str, native: &Outcome, cell: &Outcome) -> Verdict {
-    let skipped: Vec<String> = skipped(module, &cell.said).difference(&skipped(module, &native.said)).cloned().collect();
+    let skipped: Vec<String> = skipped(module, &cell.output).difference(&skipped(module, &native.output)).cloned().collect();
     match verdict(module, cell) {
         Verdict::Skipped => Verdict::Failed("it was skipped".into()),
         Verdict::Passed if !skipped.is_empty() => Verdict::Failed(format!("skipped: {}", skipped.join(", "))),
@@ -61,10 +61,10 @@ fn compared(module: &str, native: &Outcome, cell: &Outcome) -> Verdict {
 }
 
 /// The skipped tests of a module: `NAME (test.MODULE.CLASS.NAME) ... skipped 'WHY'`; a line of the test's description may come between.
-fn skipped(module: &str, said: &str) -> BTreeSet<String> {
+fn skipped(module: &str, output: &str) -> BTreeSet<String> {
     let mut last = "";
     let mut skipped = BTreeSet::new();
-    for line in said.lines() {
+    for line in output.lines() {
         if let Some((_, name)) = line.split_once(" (test.") {
             last = name.split_once(')').map_or(name, |(name, _)| name);
         }
@@ -81,10 +81,10 @@ fn verdict(module: &str, outcome: &Outcome) -> Verdict {
     }
     if outcome.status == 0 {
         let whole = format!("{module} skipped");
-        return if outcome.said.lines().any(|line| line == whole) { Verdict::Skipped } else { Verdict::Passed };
+        return if outcome.output.lines().any(|line| line == whole) { Verdict::Skipped } else { Verdict::Passed };
     }
     let named = |line: &str| Some(line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: "))?.split(' ').next()?.to_owned());
-    let named: BTreeSet<String> = outcome.said.lines().filter_map(named).collect();
+    let named: BTreeSet<String> = outcome.output.lines().filter_map(named).collect();
     let named: Vec<String> = named.into_iter().collect();
     Verdict::Failed(if named.is_empty() { format!("exit status {}", outcome.status) } else { named.join(", ") })
 }
@@ -93,8 +93,8 @@ fn verdict(module: &str, outcome: &Outcome) -> Verdict {
 mod tests {
     use super::*;
 
-    fn outcome(status: i32, said: &str) -> Outcome {
-        Outcome { status, said: said.into() }
+    fn outcome(status: i32, output: &str) -> Outcome {
+        Outcome { status, output: output.into() }
     }
 
     #[test]

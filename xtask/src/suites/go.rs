@@ -46,7 +46,7 @@ fn units(runner: &Runner, root: &Path, package: &str) -> Result<Vec<Unit>> {
     let cell = runner.cell(package, &["-v", &root, "-v", &program, "-v", &cache, "-w", &here], &words)?;
     let missing =
         if cell.is_late() { Verdict::Late } else { Verdict::Failed(format!("the run ended before it, with status {}", cell.status)) };
-    let units = compared(package, &told(&native.said), &told(&cell.said), &missing);
+    let units = compared(package, &reports(&native.output), &reports(&cell.output), &missing);
     for unit in units.iter().filter(|unit| ![&unit.native, &unit.cell].into_iter().all(|verdict| *verdict == Verdict::Passed)) {
         println!("{}: natively {:?}, in a cell {:?}", unit.name, unit.native, unit.cell);
     }
@@ -61,19 +61,19 @@ struct TestReport<'a> {
     /// `PASS`, `FAIL`, or `SKIP` of one that skipped itself.
     word: &'a str,
     /// Its last line of output.
-    said: &'a str,
+    output: &'a str,
 }
 
 /// The reported result of each test and subtest (`TEST/PART`).
-fn told(said: &str) -> BTreeMap<&str, TestReport<'_>> {
+fn reports(output: &str) -> BTreeMap<&str, TestReport<'_>> {
     let mut all: BTreeMap<&str, TestReport<'_>> = BTreeMap::new();
-    let mut speaking = "";
-    for line in said.lines() {
+    let mut current = "";
+    for line in output.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
-            ["===", _, name] => speaking = name,
+            ["===", _, name] => current = name,
             ["---", word, name, ..] => all.entry(name).or_default().word = word.trim_end_matches(':'),
-            _ if !speaking.is_empty() => all.entry(speaking).or_default().said = line.trim(),
+            _ if !current.is_empty() => all.entry(current).or_default().output = line.trim(),
             _ => {}
         }
     }
@@ -87,7 +87,7 @@ fn compared(package: &str, native: &BTreeMap<&str, TestReport<'_>>, cell: &BTree
     let in_cell = |name: &str| match cell.get(name) {
         None => missing.clone(),
         Some(TestReport { word: "PASS", .. }) => Verdict::Passed,
-        Some(TestReport { said, .. }) => Verdict::Failed((*said).into()),
+        Some(TestReport { output, .. }) => Verdict::Failed((*output).into()),
     };
     let whole_in_cell = |test: &str| {
         let is_part = |name: &str| name.split_once('/').is_some_and(|(whole, _)| whole == test);
@@ -99,7 +99,7 @@ fn compared(package: &str, native: &BTreeMap<&str, TestReport<'_>>, cell: &BTree
         let passes = told.word == "PASS";
         Unit {
             name: format!("{package}.{name}"),
-            native: if passes { Verdict::Passed } else { Verdict::Failed(told.said.into()) },
+            native: if passes { Verdict::Passed } else { Verdict::Failed(told.output.into()) },
             cell: if passes { whole_in_cell(name) } else { Verdict::Skipped },
         }
     };
@@ -112,18 +112,18 @@ mod tests {
 
     #[test]
     fn a_test_passes_in_a_cell_with_all_its_parts() {
-        let native = told(
+        let native = reports(
             "=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n=== RUN   TestB/x\n--- PASS: TestB (0.10s)\n    --- PASS: TestB/x (0.05s)\n\
              === RUN   TestC\n    c.go:1: not today\n--- SKIP: TestC (0.00s)\n=== RUN   TestD\n    d.go:2: wrong\n--- FAIL: TestD (0.00s)\n\
              === RUN   TestE\n--- PASS: TestE (0.00s)\n",
         );
-        let cell = told(
+        let cell = reports(
             "=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n=== RUN   TestB/x\n    b.go:3: not here\n--- PASS: TestB (0.10s)\n    --- SKIP: TestB/x (0.05s)\n\
              === RUN   TestE\n",
         );
         let units = compared("p", &native, &cell, &Verdict::Late);
         let found: Vec<_> = units.iter().map(|unit| (&unit.name[..], &unit.native, &unit.cell)).collect();
-        let failed = |said: &str| Verdict::Failed(said.into());
+        let failed = |output: &str| Verdict::Failed(output.into());
         let expected = [
             ("p.TestA", &Verdict::Passed, &Verdict::Passed),
             ("p.TestB", &Verdict::Passed, &failed("b.go:3: not here")),

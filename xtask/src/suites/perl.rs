@@ -97,7 +97,7 @@ pub(super) fn verdict(outcome: &Outcome) -> Option<Verdict> {
         return Some(Verdict::Late);
     }
     let (mut planned, mut made, mut failed) = (None, 0, BTreeSet::new());
-    for line in outcome.said.lines() {
+    for line in outcome.output.lines() {
         if let Some(plan) = line.strip_prefix("1..") {
             planned = plan.split(' ').next().and_then(|count| count.parse::<u64>().ok());
         }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn verdicts_are_read() {
-        let verdict = |status, said: &str| verdict(&Outcome { status, said: said.into() });
+        let verdict = |status, output: &str| verdict(&Outcome { status, output: output.into() });
         assert_eq!(verdict(0, "1..3\nok 1 - a\n# why\nnot ok 2 # todo later\nok 3 # skip\n"), Some(Verdict::Passed));
         assert_eq!(verdict(0, "ok 1\nnot ok\nok\nnot ok 4\n1..4\n"), Some(Verdict::Failed("tests 2, 4".into())));
         assert_eq!(verdict(0, "1..2\nok 1\nokay 2\n"), Some(Verdict::Failed("1 tests were run".into())));

@@ -92,8 +92,8 @@ pub(super) fn counts(units: &[Unit]) -> String {
 /// The result of each test, from lines such as `[ok]: NAME (3 ms)`; a repeated test passes if it passes each time.
 pub(super) fn verdicts(unit: &str, outcome: &Outcome) -> Verdicts {
     let mut all = Verdicts::new();
-    let said = plain(&outcome.said);
-    let mut lines = said.lines().peekable();
+    let output = plain(&outcome.output);
+    let mut lines = output.lines().peekable();
     while let Some(line) = lines.next() {
         let Some((word, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("]: ")) else { continue };
         let (text, verdict) = match word {
@@ -112,8 +112,8 @@ pub(super) fn verdicts(unit: &str, outcome: &Outcome) -> Verdicts {
 }
 
 /// Removes colour escape sequences.
-fn plain(said: &str) -> String {
-    let mut pieces = said.split('\x1b');
+fn plain(output: &str) -> String {
+    let mut pieces = output.split('\x1b');
     let first = pieces.next().unwrap_or_default().to_owned();
     pieces.fold(first, |text, piece| text + piece.split_once('m').map_or("", |(_, rest)| rest))
 }
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn verdicts_are_read() {
-        let said = "\x1b[0;1mTesting\x1b[0m unit/a\n[\x1b[0;32;49mok\x1b[0m]: Set #12 (a) (3 ms)\n[\x1b[0;31;49merr\x1b[0m]: Get (b) in tests/unit/a.tcl\nwhy\n\
+        let output = "\x1b[0;1mTesting\x1b[0m unit/a\n[\x1b[0;32;49mok\x1b[0m]: Set #12 (a) (3 ms)\n[\x1b[0;31;49merr\x1b[0m]: Get (b) in tests/unit/a.tcl\nwhy\n\
                     [ok]: Get (b) (1 ms)\n[skip]: Not this\n[1/1 \x1b[0;33;49mdone\x1b[0m]: unit/a (0 seconds)\n*** [err]: Get (b) in tests/unit/a.tcl\n";
-        let all = verdicts("unit/a", &Outcome { status: 1, said: said.into() });
+        let all = verdicts("unit/a", &Outcome { status: 1, output: output.into() });
         let wanted = [("unit/a: Get (b)", Verdict::Failed("why".into())), ("unit/a: Set # (a)", Verdict::Passed)];
         assert_eq!(all, wanted.map(|(name, verdict)| (name.into(), verdict)).into());
     }
