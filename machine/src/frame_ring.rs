@@ -310,7 +310,7 @@ impl RingOwner {
     }
 
     /// Clears this end's flag before it looks at the rings. After this call, the peer wakes this end again.
-    pub fn look(&self) {
+    pub fn poll(&self) {
         clear(&self.map, Word::OwnerWoken);
     }
 
@@ -445,7 +445,7 @@ impl Drop for RingFrame {
 impl RingFlags {
     /// Clears this end's flag before it looks at the rings. Returns whether it must stop. After this call, the owner wakes it again.
     #[must_use]
-    pub fn look(&self) -> bool {
+    pub fn poll(&self) -> bool {
         clear(&self.0.map, Word::PeerWoken);
         self.0.map.word(Word::Stopped).load(Ordering::SeqCst) != 0
     }

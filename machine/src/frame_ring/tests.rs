@@ -81,11 +81,11 @@ fn each_end_is_woken_once_until_it_looks() {
     let (owner, peer) = ends();
     let flags = peer.flags();
     assert!(!owner.is_wakeup_pending() && owner.must_wake() && !owner.must_wake() && owner.is_wakeup_pending());
-    assert!(!flags.look() && !owner.is_wakeup_pending() && owner.must_wake());
+    assert!(!flags.poll() && !owner.is_wakeup_pending() && owner.must_wake());
     assert!(flags.must_wake() && !flags.must_wake());
-    owner.look();
+    owner.poll();
     owner.stop();
-    assert!(flags.must_wake() && flags.look());
+    assert!(flags.must_wake() && flags.poll());
 }
 
 #[test]

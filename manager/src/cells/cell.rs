@@ -193,7 +193,7 @@ impl ManagedCell {
     }
 
     /// Reads the cell's output until it has ended.
-    pub(super) async fn keep(self: Arc<ManagedCell>, manager: Arc<Manager>) {
+    pub(super) async fn supervise(self: Arc<ManagedCell>, manager: Arc<Manager>) {
         let mut bell = self.bell.clone();
         let mut taken = 0_u32;
         loop {
@@ -426,7 +426,7 @@ impl ManagedCell {
 
     /// Closes the read end of one of its outputs: the program gets SIGPIPE at its next write.
     pub fn close_stream(&self, stream: Stream) {
-        // A repeated hang-up would be queued again.
+        // A repeated end would be queued again.
         if !self.port.is_unread(stream) {
             self.port.close_stream(stream);
         }

@@ -42,7 +42,7 @@ impl FrozenTemplates {
 
     /// Adds a template. One that it replaces is released with its last clone.
     fn add(&self, name: &TemplateName, root: Root, manifest: Manifest, is_forced: bool) {
-        let loaded = LoadedTemplate::held(RootGuard::new(Arc::clone(&self.operator), root), manifest, is_forced);
+        let loaded = LoadedTemplate::in_memory(RootGuard::new(Arc::clone(&self.operator), root), manifest, is_forced);
         let old = lock(&self.all).insert(name.clone(), Arc::new(loaded));
         drop(old);
     }
@@ -86,10 +86,10 @@ impl TemplateProvider for FrozenTemplates {
             return Err(ManagerError::NotInside(option));
         }
         let program = self.find_program(view, command)?;
-        let manifest = Manifest::held(&spec, &Program { memory: limits.memory(), ..program.clone() })?;
+        let manifest = Manifest::in_memory(&spec, &Program { memory: limits.memory(), ..program.clone() })?;
         let root = self.root.get_or_init(|| {
             let root = RootGuard::new(Arc::clone(&self.operator), NestedCells::root());
-            Arc::new(LoadedTemplate::held(root, manifest.clone(), false))
+            Arc::new(LoadedTemplate::in_memory(root, manifest.clone(), false))
         });
         Ok(CellOrigin::program(Arc::clone(root), manifest, program))
     }
@@ -102,7 +102,7 @@ impl TemplateProvider for FrozenTemplates {
         let program = self.find_program(&spec.view, &spec.command)?;
         let memory = spec.limits.memory();
         let program = Program { memory, is_template: true, ..program };
-        let manifest = Manifest::held(&spec, &program)?;
+        let manifest = Manifest::in_memory(&spec, &program)?;
         let mut output = Vec::new();
         let cell = self.freeze(&spec, program, &mut output).map_err(|error| with_output(error, &output))?;
         self.add(&spec.name, Root::loaded(cell, Vec::new(), Vec::new()), manifest, false);

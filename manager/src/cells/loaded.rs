@@ -74,7 +74,7 @@ impl LoadedTemplate {
     }
 
     /// A template without a file.
-    pub(super) fn held(root: RootGuard, manifest: Manifest, is_forced: bool) -> LoadedTemplate {
+    pub(super) fn in_memory(root: RootGuard, manifest: Manifest, is_forced: bool) -> LoadedTemplate {
         let (nesting_root, used, changed, manifest) = (OnceLock::new(), AtomicU64::new(0), Arc::default(), Arc::new(manifest));
         LoadedTemplate { nesting_root, root, base: None, manifest, is_forced, version: None, used, _charge: None, changed, _image: None }
     }
@@ -87,7 +87,7 @@ impl LoadedTemplate {
         image: Option<OpenImage>,
         charge: Charge,
     ) -> LoadedTemplate {
-        LoadedTemplate { changed, _charge: Some(charge), _image: image, ..LoadedTemplate::held(root, manifest, false) }
+        LoadedTemplate { changed, _charge: Some(charge), _image: image, ..LoadedTemplate::in_memory(root, manifest, false) }
     }
 
     /// A copy of a running clone of `template`, which has a cell of its own and everything else of the template. Nothing names it: it is
@@ -95,7 +95,7 @@ impl LoadedTemplate {
     pub(super) fn copy_of_clone(template: &Arc<LoadedTemplate>, root: RootGuard) -> LoadedTemplate {
         // A copy of a copy does not need the first copy.
         let base = Arc::clone(template.base.as_ref().unwrap_or(template));
-        let held = LoadedTemplate::held(root, Manifest::clone(&template.manifest), template.is_forced);
+        let held = LoadedTemplate::in_memory(root, Manifest::clone(&template.manifest), template.is_forced);
         LoadedTemplate { base: Some(base), ..held }
     }
 

@@ -318,7 +318,7 @@ impl Manager {
             let cell = ManagedCell::start(&manager, id, spec, origin, slot)?;
             manager.lock().insert(&cell);
             let reader = is_read_completely.then(|| Reader::new(&cell, 0));
-            tokio::spawn(Arc::clone(&cell).keep(Arc::clone(&manager)));
+            tokio::spawn(Arc::clone(&cell).supervise(Arc::clone(&manager)));
             if cell.has_input() {
                 let cell = Arc::clone(&cell);
                 tokio::spawn(async move { cell.write_first_input().await });

@@ -73,7 +73,7 @@ impl Wakeup for RingBell<'_> {
     }
 
     fn take_stop_request(&self) -> bool {
-        self.flags.look()
+        self.flags.poll()
     }
 }
 

@@ -74,7 +74,7 @@ impl PumpWaker {
     }
 
     /// Returns whether the pump must end. After this call, the next wakeup writes to the eventfd again.
-    fn look(&self) -> bool {
+    fn poll(&self) -> bool {
         self.woken.store(false, Ordering::SeqCst);
         self.stopped.load(Ordering::SeqCst)
     }
@@ -162,7 +162,7 @@ struct Clock {
 
 impl Clock {
     /// Returns the ticks so far; 0 if the condition does not hold.
-    fn look(&mut self, lasts: bool) -> u32 {
+    fn poll(&mut self, lasts: bool) -> u32 {
         let now = Instant::now();
         match self.next {
             _ if !lasts => *self = Clock::default(),
@@ -203,7 +203,7 @@ impl Pump {
             };
             // This makes the launcher kill its process.
             drop(link);
-            if self.waker.look() {
+            if self.waker.poll() {
                 return Err(io::Error::other(reason));
             }
             match self.replace() {
@@ -240,7 +240,7 @@ impl Pump {
     /// Drops the cell's frames until the pump is stopped.
     fn idle(&mut self) {
         self.waiting = None;
-        while !self.waker.look() {
+        while !self.waker.poll() {
             while self.uplink.receive().is_some() {}
             let mut watched = [PollFd::new(&self.event, PollFlags::IN)];
             if poll(&mut watched, None).is_ok() {
@@ -255,8 +255,8 @@ impl Pump {
             (Clock::default(), Clock::default(), false, 0_u32, 0);
         let mut probed = Instant::now();
         loop {
-            let stopped = self.waker.look();
-            link.rings.look();
+            let stopped = self.waker.poll();
+            link.rings.poll();
             if stopped && !is_stop_requested {
                 link.rings.stop();
                 is_stop_requested = true;
@@ -271,10 +271,10 @@ impl Pump {
                 Ok(taken) => taken,
                 Err(error) => return End::Lost(error.to_string()),
             };
-            if hanging.look(link.rings.is_wakeup_pending()) >= HANG_TICKS {
+            if hanging.poll(link.rings.is_wakeup_pending()) >= HANG_TICKS {
                 return End::Lost("it did not answer, and its process was ended".into());
             }
-            if stopping.look(is_stop_requested) >= STOP_TICKS {
+            if stopping.poll(is_stop_requested) >= STOP_TICKS {
                 return End::Lost("it did not stop in time, and its process was ended".into());
             }
             turn = turn.wrapping_add(1);
@@ -364,7 +364,7 @@ impl Pump {
             Ok(Some(GatewayMessage::Stopped(report))) => {
                 // Forward the frames that it sent before this message.
                 let _ = self.take(link);
-                return Some(if self.waker.look() { End::Stopped(report) } else { End::Lost("it stopped by itself".into()) });
+                return Some(if self.waker.poll() { End::Stopped(report) } else { End::Lost("it stopped by itself".into()) });
             }
             Ok(Some(GatewayMessage::Failed(why) | GatewayMessage::Ended(why))) => return Some(End::Lost(why)),
             Ok(None) => return Some(End::Lost("the process that starts gateways has ended".into())),
@@ -398,11 +398,11 @@ mod tests {
     #[test]
     fn ticks_count_while_a_condition_lasts() {
         let mut clock = Clock::default();
-        assert_eq!(clock.look(true), 0);
+        assert_eq!(clock.poll(true), 0);
         let long_ago = |clock: &mut Clock| clock.next = clock.next.and_then(|next| next.checked_sub(100 * TICK));
         long_ago(&mut clock);
-        assert_eq!((clock.look(true), clock.look(true)), (1, 1), "one, however long it was");
+        assert_eq!((clock.poll(true), clock.poll(true)), (1, 1), "one, however long it was");
         long_ago(&mut clock);
-        assert_eq!((clock.look(true), clock.look(false), clock.look(true)), (2, 0, 0));
+        assert_eq!((clock.poll(true), clock.poll(false), clock.poll(true)), (2, 0, 0));
     }
 }

@@ -44,7 +44,7 @@ impl Uplink {
     }
 
     /// Updates the credit from the link's and the cell port's free space. A cell that has ended has unlimited space.
-    fn ask(&mut self) {
+    fn request_frames(&mut self) {
         let waiting = self
             .kernel
             .traffic(self.cell)
@@ -60,7 +60,7 @@ impl Uplink {
     pub(super) fn has_room(&mut self) -> bool {
         if self.credit == 0 {
             self.flush();
-            self.ask();
+            self.request_frames();
         }
         self.credit > 0
     }

@@ -101,7 +101,7 @@ impl Manifest {
     ///
     /// # Errors
     /// A path or an argument is not UTF-8.
-    pub(crate) fn held(spec: &TemplateSpec, program: &Program) -> Result<Manifest, TemplateError> {
+    pub(crate) fn in_memory(spec: &TemplateSpec, program: &Program) -> Result<Manifest, TemplateError> {
         let text = |word: &Vec<u8>| {
             String::from_utf8(word.clone()).map_err(|error| TemplateError::NotUtf8(OsString::from_vec(error.into_bytes())))
         };
