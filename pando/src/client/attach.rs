@@ -81,7 +81,7 @@ async fn run(client: &Client, request: &api::NewCell) -> Result<u8, Failure> {
 /// Closes the read end of one of the program's outputs.
 async fn close_stream(client: &Client, place: &str, stream: api::Source) -> Result<(), Failure> {
     let stream = serde_json::to_value(stream).map_err(std::io::Error::from)?;
-    let path = format!("{place}/hang-up?stream={}", stream.as_str().unwrap_or_default());
+    let path = format!("{place}/close-stream?stream={}", stream.as_str().unwrap_or_default());
     // The cell may have ended.
     let _ = client.ask::<()>(Method::POST, &path, &()).await;
     Ok(())

@@ -340,7 +340,7 @@ struct DiscardQuery {
 }
 
 /// Closes the read end of one of a cell's outputs: a program that writes there again gets `SIGPIPE`, as with a pipe without a reader.
-#[utoipa::path(post, path = "/v1/cells/{cell}/hang-up", params(("cell" = String, Path, description = "The cell's number or name."), DiscardQuery), responses((status = 204), (status = 404, body = api::Problem)))]
+#[utoipa::path(post, path = "/v1/cells/{cell}/close-stream", params(("cell" = String, Path, description = "The cell's number or name."), DiscardQuery), responses((status = 204), (status = 404, body = api::Problem)))]
 async fn close_stream(
     State(manager): State<Arc<Manager>>,
     Path(id): Path<String>,
