@@ -150,6 +150,32 @@ static void given(void)
 	SHOW(syscall(SYS_mremap, pages, 0, 4 * PAGE, MREMAP_MAYMOVE, NULL));
 }
 
+// MREMAP_DONTUNMAP of a file: the file's pages are left behind, and shared ones are in both mappings.
+static void left_behind(void)
+{
+	int file = open("left", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	SHOW(pwrite(file, "f", 1, 0) + pwrite(file, "g", 1, PAGE) + ftruncate(file, 2 * PAGE));
+	volatile char *own = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+	own[0] = 'p';
+	volatile char *moved = (char *)syscall(SYS_mremap, own, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	SHOW(moved != own);
+	SHOW(look(moved));
+	SHOW(look(own));
+	SHOW(look(own + PAGE));
+	own[PAGE] = 'q';
+	SHOW(look(moved + PAGE));
+	volatile char *shared = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	shared[0] = 's';
+	volatile char *other = (char *)syscall(SYS_mremap, shared, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	SHOW(look(other));
+	other[PAGE] = 't';
+	SHOW(look(shared + PAGE));
+	SHOW(munmap((void *)shared, 2 * PAGE));
+	SHOW(look(other));
+	SHOW(munmap((void *)other, 2 * PAGE));
+	close(file);
+}
+
 struct arguments {
 	uint64_t flags, descriptor, child, parent, signal, stack, stack_size, base, numbers, numbers_count, group, more;
 };
@@ -253,7 +279,8 @@ static void kept(void)
 int main(int number, char **arguments)
 {
 	static const struct { const char *name; void (*run)(void); } parts[] = {
-		{"files", files}, {"memory", memory}, {"given", given}, {"cloning", cloning}, {"words", words}, {"refused", refused}, {"kept", kept},
+		{"files", files}, {"memory", memory}, {"given", given}, {"left", left_behind}, {"cloning", cloning}, {"words", words},
+		{"refused", refused}, {"kept", kept},
 	};
 	for (size_t at = 0; number > 1 && at < sizeof parts / sizeof *parts; at++)
 		if (!strcmp(arguments[1], parts[at].name))

@@ -161,7 +161,7 @@ pub const TABLE: &[Call] = &[
     call(
         25,
         "mremap(pointer, size, size, remap, moved) pointer",
-        Partial("anonymous shared memory is mapped twice only where it lies; MREMAP_DONTUNMAP needs private memory"),
+        Partial("shared memory is mapped twice only where it lies"),
         long!(memory::mremap),
     ),
     call(26, "msync(pointer, size, sync)", Full, long!(memory::msync)),
@@ -354,7 +354,7 @@ pub const TABLE: &[Call] = &[
     call(241, "mq_unlink(path)", Full, mqueue::mq_unlink),
     call(242, "mq_timedsend(fd, bytes, size, uint, timespec)", Full, mqueue::mq_timedsend),
     call(243, "mq_timedreceive(fd, bytes=, size, number32=, timespec)", Full, mqueue::mq_timedreceive),
-    call(244, "mq_notify(fd, sigevent)", Partial("signals, no threads"), mqueue::mq_notify),
+    call(244, "mq_notify(fd, sigevent)", Full, mqueue::mq_notify),
     call(245, "mq_getsetattr(fd, queue-limits, queue-limits=)", Full, mqueue::mq_getsetattr),
     call(247, "waitid(int, int, pointer, hex, pointer)", USAGE, processes::waitid),
     call(248, "add_key(path, path, pointer, size, int)", Refused("there is no key management: ENOSYS"), unsupported),

@@ -44,6 +44,7 @@ parts! {
     files_that_grow_no_further: "bounds" C ["files"];
     memory_that_there_may_be_no_more_of: "bounds" C ["memory"];
     memory_that_children_do_not_get: "bounds" C ["given"];
+    pages_that_a_moved_mapping_leaves_behind: "bounds" C ["left"];
     arguments_of_new_processes: "bounds" C ["cloning"];
     arguments_of_words_that_are_waited_on: "bounds" C ["words"];
     arguments_of_refused_calls: "bounds" C ["refused"];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls on memory: `mmap` and its family, `brk`, `madvise`.
 
-use alloc::vec::Vec;
 use core::ops::Range;
 
 use pando_abi::{BlockAddress, BlockNumber, PAGE_SIZE, Permissions};
@@ -374,22 +373,42 @@ pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_
         }
         system.make_way(to)?;
     }
-    // Within one process, two mappings of shared memory at different addresses would not show each other's changes.
-    if stays && !system.memory.pieces(old).iter().all(|(_, region)| matches!(region.backing, Backing::Anonymous | Backing::Stack)) {
-        // Only private memory can leave an empty mapping behind.
-        return Err(Errno::EINVAL);
+    if stays {
+        return mremap_without_unmap(system, old, target);
     }
     if is_shared(old.start()) {
         return system.remap_shared(old, bytes, target);
     }
-    let left = if stays { system.memory.pieces(old) } else { Vec::new() };
     let start = system.memory.remap(old, bytes, target)?;
-    // The old addresses become zero memory.
-    left.into_iter().try_for_each(|(part, region)| system.memory.map(part, region.permissions, region.backing))?;
     if let Some(grown) = PageRange::new(start + old.bytes().min(bytes), start + bytes) {
         system.fill_grown(grown)?;
     }
     system.claim(pages(start, bytes)?);
+    Ok(start)
+}
+
+/// `mremap` with `MREMAP_DONTUNMAP`: moves the pages, and leaves a fresh mapping behind: zero memory, or that of the file. Shared memory is
+/// mapped a second time.
+fn mremap_without_unmap(system: &mut System, old: PageRange, target: RemapTarget) -> Result<u64, Errno> {
+    let left = system.memory.pieces(old);
+    let (_, first) = *left.first().filter(|_| system.memory.is_covered(old)).ok_or(Errno::EFAULT)?;
+    if left.iter().any(|(_, region)| region.backing.is_shared() != first.backing.is_shared()) {
+        return Err(Errno::EFAULT);
+    }
+    // Copies of parts of pages of a volume's file cannot be mapped again.
+    if left.iter().any(|(_, region)| matches!(region.backing, Backing::Copy | Backing::Segment(_) | Backing::Downward)) {
+        return Err(Errno::EINVAL);
+    }
+    if first.backing.is_shared() {
+        let chosen = if let RemapTarget::At(address) = target { Some(pages(address, old.bytes())?) } else { None };
+        return system.duplicate_shared(old.start(), first, old.bytes(), chosen);
+    }
+    let start = system.memory.remap(old, old.bytes(), target)?;
+    left.into_iter().try_for_each(|(part, region)| match region.backing {
+        Backing::Node(file) => system.map_node(part, region.permissions, file),
+        backing => system.memory.map(part, region.permissions, backing),
+    })?;
+    system.claim(pages(start, old.bytes())?);
     Ok(start)
 }
 
