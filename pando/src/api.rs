@@ -391,11 +391,11 @@ pub struct Freeze {
     pub replace: bool,
 }
 
-/// Copies of a running cell to start.
+/// Forks of a running cell to start.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fork {
-    /// The number of copies [default: 1].
+    /// The number of forks [default: 1].
     #[serde(default = "one")]
     pub count: u32,
 }

@@ -123,9 +123,9 @@ class AsyncCell:
         return made
 
     async def fork(self, count: int = 1) -> List[AsyncCell]:
-        """Starts copies that continue where its programs wait, with its memory, files, arguments and limits. It goes on itself.
+        """Starts forks that continue where its programs wait, with its memory, files, arguments and limits. It goes on itself.
 
-        The copies draw other random numbers, as those of a template do; unlike `freeze`, it gives no warning about programs
+        The forks draw other random numbers, as those of a template do; unlike `freeze`, it gives no warning about programs
         that do not notice that they are cloned. They have names and time limits of their own, and no published ports.
         """
         return [AsyncCell(self._client, number) for number in await self._client.do(_wire.fork(self.id, count))]

@@ -75,9 +75,9 @@ class AsyncSandbox(SandboxCode):
             return await cell.exec(arguments, stdin=stdin, on_stdout=on_stdout, on_stderr=on_stderr, **options)
 
     async def fork(self, count: int = 1) -> List[AsyncSandbox]:
-        """Returns copies of it, which have its namespace, its files and its options. It goes on itself.
+        """Returns forks of it, which have its namespace, its files and its options. It goes on itself.
 
-        Each copy has random numbers and a lifetime of its own, and no published ports. Waits until no run is in progress.
+        Each fork has random numbers and a lifetime of its own, and no published ports. Waits until no run is in progress.
         Raises WrongState if its programs do not pause within ten seconds.
 
         >>> async with pando.AsyncSandbox() as s:
@@ -87,17 +87,17 @@ class AsyncSandbox(SandboxCode):
         """
         async with self._lock.held():
             await self._open()
-            copies = [self._copy(copy.id) for copy in await self._forked(count)]
-        for copy in copies:
-            await copy._rearm()
-        return copies
+            forks = [self._fork_of(cell.id) for cell in await self._forked(count)]
+        for fork in forks:
+            await fork._rearm()
+        return forks
 
-    def _copy(self, number: int) -> AsyncSandbox:
+    def _fork_of(self, number: int) -> AsyncSandbox:
         # A client that belongs to this sandbox is closed with it.
         client = type(self._client)(self._client.socket, start=False, virtual_environment=False) if self._owns_client else self._client
-        copy = AsyncSandbox(self._state.order.template, client=client)
-        copy._owns_client, copy._cell, copy._state = self._owns_client, AsyncCell(client, number), self._state.copied(number)
-        return copy
+        fork = AsyncSandbox(self._state.order.template, client=client)
+        fork._owns_client, fork._cell, fork._state = self._owns_client, AsyncCell(client, number), self._state.forked(number)
+        return fork
 
     async def read_file(self, path: str) -> bytes:
         """Returns the content of a file in the cell; the path is absolute. Raises NoSuchFile if it cannot be read."""

@@ -114,8 +114,8 @@ class SandboxState:
         known = {"client": self.client, "interrupts": self.interrupts, "nonce": run.nonce}
         return json.dumps({**fields, **known}).encode() + b"\n"
 
-    def copied(self, number: int) -> SandboxState:
-        """The state of a copy of the cell, whose lifetime begins now."""
+    def forked(self, number: int) -> SandboxState:
+        """The state of a fork of the cell, whose lifetime begins now."""
         life = SandboxState(self.order.template, {})
         options: Dict[str, Any] = {name: value for name, value in self.order.options.items() if name not in ("name", "publish")}
         life.order, life.timeout, life.output_limit = replace(self.order, options=cast(Options, options)), self.timeout, self.output_limit

@@ -126,7 +126,7 @@ class Cell(_Waiting[AsyncCell]):
     info = _waits(AsyncCell.info)
 
     def fork(self, count: int = 1) -> List[Cell]:
-        """Starts copies that continue where its programs wait. It goes on itself. See `AsyncCell.fork`."""
+        """Starts forks that continue where its programs wait. It goes on itself. See `AsyncCell.fork`."""
         return [Cell(copy) for copy in done(self._steps.fork(count))]
 
     @property
@@ -259,7 +259,7 @@ class Sandbox(_Waiting[AsyncSandbox]):
     close = _waits(AsyncSandbox.close)
 
     def fork(self, count: int = 1) -> List[Sandbox]:
-        """Returns copies of it, which have its namespace, its files and its options. It goes on itself.
+        """Returns forks of it, which have its namespace, its files and its options. It goes on itself.
 
         See `AsyncSandbox.fork`.
 
