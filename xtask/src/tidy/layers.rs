@@ -143,7 +143,12 @@ pub(crate) fn check_names(house: &LayersFile, path: &str, scan: &Scan) -> Vec<Fi
 /// `files` has the crate's files relative to `src`.
 pub(crate) fn check_modules(house: &LayersFile, folder: &str, files: &[(String, String)], imports: &[Import]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for scope in scopes(house, folder) {
+    let (scopes, modules) = (scopes(house, folder), files.iter().filter_map(|(file, _)| member(&[], file)).collect::<BTreeSet<_>>());
+    if modules.len() > 1 && !scopes.contains(folder) {
+        let message = format!("`{folder}` has modules, but no lines in layers.toml; `cargo xtask tidy --floors {folder}` computes them");
+        findings.push(Finding { path: "layers.toml".into(), line: 1, rule: Rule::LayersComplete, message });
+    }
+    for scope in scopes {
         let finding = |file: &str, line, message| Finding { path: format!("{folder}/src/{file}"), line, rule: Rule::LayerModule, message };
         let lines: Vec<&Module> = house.modules.iter().filter(|module| module.folder == scope).collect();
         let above: Vec<&str> = scope[folder.len()..].split('/').filter(|part| !part.is_empty()).collect();

@@ -62,6 +62,15 @@ fn layer_module_leaves_own_names_the_root_and_tests_alone() {
 }
 
 #[test]
+fn layers_complete_catches_crates_whose_modules_have_no_lines() {
+    let without = with("[modules.upper]\nlimits = []\nmemory = [\"limits\"]\ndevice = [\"limits\", \"memory\"]\n", "");
+    let files: Vec<_> = upper(&[]);
+    let findings: Vec<_> = check_crate(&without, "upper", &files).into_iter().map(|finding| (finding.rule, finding.path)).collect();
+    assert_eq!(findings, [(Rule::LayersComplete, "layers.toml".into())]);
+    assert!(check_crate(&without, "upper", &files[..2]).is_empty(), "one module needs none");
+}
+
+#[test]
 fn modules_inside_a_module_have_lines_too() {
     let nested = with("[unsafe]", "[modules.\"upper/memory\"]\nframe = []\ntree = [\"frame\"]\n[unsafe]");
     assert_eq!(broken_by(&nested, &[("memory/tree.rs", "use super::frame::Frame;\npub struct Tree;\n")]), []);
