@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The job protocol of the control channel: an operator runs programs in a cell besides its first one, as *jobs*.
 //!
-//! Both directions carry *frames*: a [`Frame`] header and its payload. The operator sends orders, the libOS sends
+//! Both directions carry *frames*: a [`Frame`] header and its payload. The operator sends requests, the libOS sends
 //! reports. Each job has a flow control window of [`WINDOW`] bytes in each direction: the sender stops when so many
 //! bytes are not yet confirmed. So no job holds up another, and neither side needs to buffer more.
 
@@ -24,35 +24,39 @@ pub const WRITE: u32 = 2;
 /// Run the program at the path in a new session, with a new pseudo terminal for all its streams. The end of the input is typed as the
 /// end-of-file character.
 pub const RUN_IN_TERMINAL: u32 = 3;
+/// Report the changes of the root volume as output: a tar archive in the form of a container image's layer. No program of the cell runs
+/// meanwhile.
+pub const LAYER: u32 = 4;
 
 /// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Order: start this job; `detail` is its type ([`RUN`], [`READ`], [`WRITE`], [`RUN_IN_TERMINAL`]). [`Start`] and its strings follow.
+    /// Request: start this job; `detail` is its type ([`RUN`], [`READ`], [`WRITE`], [`RUN_IN_TERMINAL`], [`LAYER`]). [`Start`] and its
+    /// strings follow.
     Start = 1,
-    /// Order: bytes of its input follow.
+    /// Request: bytes of its input follow.
     Input = 2,
-    /// Order: its input ends here.
+    /// Request: its input ends here.
     InputEnd = 3,
-    /// Order: send its processes the signal `detail`; a job without processes is aborted. The job may be [`FIRST_PROGRAM`].
+    /// Request: send its processes the signal `detail`; a job without processes is aborted. The job may be [`FIRST_PROGRAM`].
     Signal = 4,
-    /// Order or report: `detail` received bytes were consumed.
+    /// Request or report: `detail` received bytes were consumed.
     Taken = 5,
-    /// Order: its output `detail` is closed, [`OUTPUT`](crate::ring::OUTPUT) or [`ERRORS`](crate::ring::ERRORS).
-    Unread = 6,
+    /// Request: its output `detail` is closed, [`OUTPUT`](crate::ring::OUTPUT) or [`ERRORS`](crate::ring::ERRORS).
+    CloseOutput = 6,
     /// Report: bytes of its output `detail` follow.
     Output = 7,
     /// Report: it has ended with wait status `detail`: the exit status in bits 8 to 15, or the signal below. The last frame of a job.
     Ended = 8,
-    /// Order: the size of its terminal is `detail`: rows in the upper 16 bits, columns in the lower ones; 0 is unknown.
+    /// Request: the size of its terminal is `detail`: rows in the upper 16 bits, columns in the lower ones; 0 is unknown.
     Resize = 9,
 }
 
 impl Kind {
     /// All of them.
     pub const ALL: [Kind; 9] =
-        [Kind::Start, Kind::Input, Kind::InputEnd, Kind::Signal, Kind::Taken, Kind::Unread, Kind::Output, Kind::Ended, Kind::Resize];
+        [Kind::Start, Kind::Input, Kind::InputEnd, Kind::Signal, Kind::Taken, Kind::CloseOutput, Kind::Output, Kind::Ended, Kind::Resize];
 }
 
 /// The header of a frame.

@@ -2,7 +2,7 @@
 //! The command of a job.
 
 use crate::LaunchError;
-use pando_abi::control::{READ, RUN, RUN_IN_TERMINAL, START_MAX, Start, WRITE};
+use pando_abi::control::{LAYER, READ, RUN, RUN_IN_TERMINAL, START_MAX, Start, WRITE};
 
 /// The task of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,9 @@ pub enum Task {
     Read,
     /// Replace the file at the path by the content of standard input, once that has ended; no program runs.
     Write,
+    /// Write the changes of the root volume to standard output, as a layer of a container image; no program of the cell runs meanwhile, and
+    /// the path is not used.
+    Layer,
 }
 
 impl Task {
@@ -26,6 +29,7 @@ impl Task {
             Task::RunInTerminal(_) => RUN_IN_TERMINAL,
             Task::Read => READ,
             Task::Write => WRITE,
+            Task::Layer => LAYER,
         }
     }
 }

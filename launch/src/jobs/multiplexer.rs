@@ -24,7 +24,7 @@ struct JobStreams {
     /// Bytes of output that were received and not yet acknowledged to the cell.
     unacknowledged: u32,
     /// Outputs whose closed read end was reported to the cell.
-    unread: [bool; 2],
+    closed: [bool; 2],
 }
 
 /// Multiplexes the streams of all jobs of a cell.
@@ -60,7 +60,7 @@ impl Multiplexer {
             let mut state = self.shared.lock();
             for (number, job) in &state.jobs {
                 let streams =
-                    || JobStreams { job: Arc::clone(job), window: WINDOW, has_ended: false, unacknowledged: 0, unread: [false; 2] };
+                    || JobStreams { job: Arc::clone(job), window: WINDOW, has_ended: false, unacknowledged: 0, closed: [false; 2] };
                 self.streams.entry(*number).or_insert_with(streams);
             }
             std::mem::take(&mut state.requests)
@@ -69,7 +69,7 @@ impl Multiplexer {
         let (mut is_over, mut is_quiet) = (false, false);
         for _ in 0..TURN {
             match self.shared.control.try_receive() {
-                ConsoleOutput::Bytes(_, bytes) => self.understand(&bytes)?,
+                ConsoleOutput::Bytes(_, bytes) => self.parse_reports(&bytes)?,
                 ConsoleOutput::Nothing => {
                     is_quiet = true;
                     break;
@@ -93,7 +93,7 @@ impl Multiplexer {
     }
 
     /// Parses reports of the cell.
-    fn understand(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+    fn parse_reports(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
         self.bytes.extend_from_slice(bytes);
         let mut rest = &self.bytes[..];
         while let Some(frame) = Frame::parse(rest)? {
@@ -146,8 +146,8 @@ impl JobStreams {
     fn serve(&mut self, frames: &mut Vec<u8>) {
         let (number, port) = (self.job.number, &self.job.port);
         for (index, (stream, tag)) in [(Stream::Output, ring::OUTPUT), (Stream::Errors, ring::ERRORS)].into_iter().enumerate() {
-            if port.is_unread(stream) && !std::mem::replace(&mut self.unread[index], true) {
-                frames.extend(Frame::new(Kind::Unread, number, tag).to_bytes());
+            if port.is_unread(stream) && !std::mem::replace(&mut self.closed[index], true) {
+                frames.extend(Frame::new(Kind::CloseOutput, number, tag).to_bytes());
             }
         }
         let consumed = self.unacknowledged.saturating_sub(u32::try_from(port.unread_output()).unwrap_or(u32::MAX));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_speaks_nonsense_is_not_listened_to() {
+    fn malformed_reports_close_the_channel() {
         let too_much: Vec<u8> = (0..=WINDOW as usize / PIECE).flat_map(|_| output(OUTPUT, &[0; PIECE])).collect();
         let cases = [
             vec![0xff; Frame::SIZE],

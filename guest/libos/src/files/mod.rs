@@ -19,6 +19,7 @@ pub mod file_object;
 pub mod file_operations;
 pub mod id_table;
 pub mod inotify;
+pub mod layer;
 pub mod locks;
 pub mod mounts;
 pub mod mqueue;

@@ -133,14 +133,14 @@ impl File {
 
     /// The message for an error.
     #[must_use]
-    pub fn complaint(&self, error: Errno) -> Vec<u8> {
-        complaint(&self.path, error)
+    pub fn error_message(&self, error: Errno) -> Vec<u8> {
+        error_message(&self.path, error)
     }
 }
 
 /// The message for an error with a path.
 #[must_use]
-pub fn complaint(path: &[u8], error: Errno) -> Vec<u8> {
+pub fn error_message(path: &[u8], error: Errno) -> Vec<u8> {
     format!("pando: {}: {}\n", String::from_utf8_lossy(path), error.text()).into_bytes()
 }
 

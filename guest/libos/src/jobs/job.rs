@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use pando_abi::control::{Frame, Kind, PIECE, WINDOW};
 use pando_abi::ring;
 
-use super::file::File;
+use super::file_task::FileTask;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::pipe::PipeId;
@@ -48,10 +48,10 @@ pub struct Job {
     outputs: [Option<PipeId>; 2],
     /// Its terminal, in place of pipes.
     pub(super) terminal: Option<PtyId>,
-    /// The file that it reads or writes itself.
-    file: Option<File>,
+    /// The task that the libOS executes itself.
+    task: Option<FileTask>,
     /// The libOS's own messages for its stderr.
-    words: Vec<u8>,
+    messages: Vec<u8>,
     /// Bytes of output that may still be sent.
     window: u32,
 }
@@ -67,15 +67,15 @@ impl Job {
         }
     }
 
-    /// A job that copies to or from a file.
+    /// A job that the libOS executes itself.
     #[must_use]
-    pub fn of_file(number: u32, file: File) -> Job {
-        Job { end: None, file: Some(file), ..Job::failed(number, Vec::new(), 0) }
+    pub fn of_task(number: u32, task: FileTask) -> Job {
+        Job { end: None, task: Some(task), ..Job::failed(number, Vec::new(), 0) }
     }
 
     /// A job that failed to start, with its exit status and an error message.
     #[must_use]
-    pub fn failed(number: u32, words: Vec<u8>, status: u8) -> Job {
+    pub fn failed(number: u32, messages: Vec<u8>, status: u8) -> Job {
         Job {
             number,
             process: None,
@@ -86,19 +86,19 @@ impl Job {
             unacknowledged: 0,
             outputs: [None; 2],
             terminal: None,
-            file: None,
-            words,
+            task: None,
+            messages,
             window: WINDOW,
         }
     }
 
     /// Queues a message for its stderr, ahead of the output of its processes.
-    pub fn complain(&mut self, words: &[u8]) {
-        self.words.extend_from_slice(words);
+    pub fn add_error_message(&mut self, message: &[u8]) {
+        self.messages.extend_from_slice(message);
     }
 
     /// Adds input. Bytes beyond the window are dropped.
-    pub(super) fn give(&mut self, bytes: &[u8]) {
+    pub(super) fn add_input(&mut self, bytes: &[u8]) {
         let room = (WINDOW as usize).saturating_sub(self.pending_input.len());
         self.pending_input.extend(&bytes[..bytes.len().min(room)]);
     }
@@ -107,7 +107,7 @@ impl Job {
         self.input_ended = true;
     }
 
-    pub(super) fn acknowledge(&mut self, bytes: u32) {
+    pub(super) fn widen_window(&mut self, bytes: u32) {
         self.window = self.window.saturating_add(bytes).min(WINDOW);
     }
 
@@ -125,28 +125,33 @@ impl Job {
     pub(super) fn close(&mut self, files: &mut Files) {
         self.close_input(files);
         (0..self.outputs.len()).for_each(|index| self.close_output(index, files));
-        self.break_off(Change::Exited(FAILED), files);
+        self.abort_task(Change::Exited(FAILED), files);
     }
 
-    /// Closes its incomplete file and ends the job.
-    pub(super) fn break_off(&mut self, how: Change, files: &mut Files) {
-        if let Some(file) = self.file.take() {
-            file.close(files);
+    /// Whether the cell's programs must not run while it does.
+    pub(super) fn suspends_programs(&self) -> bool {
+        self.task.as_ref().is_some_and(FileTask::suspends_programs)
+    }
+
+    /// Closes the file of its incomplete task and ends the job.
+    pub(super) fn abort_task(&mut self, how: Change, files: &mut Files) {
+        if let Some(task) = self.task.take() {
+            task.close(files);
             self.end.get_or_insert(how);
         }
     }
 
-    /// Closes its file after the last byte and ends the job.
-    fn finish_file(&mut self, how: Result<(), Errno>, files: &mut Files) {
-        let Some(mut file) = self.file.take() else { return };
-        let status = match how.and_then(|()| file.finish(files)) {
+    /// Completes its task after the last byte and ends the job.
+    fn finish_task(&mut self, how: Result<(), Errno>, files: &mut Files) {
+        let Some(mut task) = self.task.take() else { return };
+        let status = match how.and_then(|()| task.finish(files)) {
             Ok(()) => 0,
             Err(error) => {
-                self.words.extend(file.complaint(error));
+                self.messages.extend(task.error_message(error));
                 FAILED
             }
         };
-        file.close(files);
+        task.close(files);
         self.end.get_or_insert(Change::Exited(status));
     }
 
@@ -158,11 +163,11 @@ impl Job {
 
     /// Transfers as many bytes as possible. `false`: the job has ended, and its operator has received everything.
     pub(super) fn pump(&mut self, files: &mut Files, report: Report<'_>) -> bool {
-        self.carry_in(files);
+        self.write_input(files);
         if self.unacknowledged > 0 && report(Frame::new(Kind::Taken, self.number, self.unacknowledged), &[]) {
             self.unacknowledged = 0;
         }
-        let is_complete = self.write_strings(report) && self.carry_out_of_terminal(files, report) && self.carry_out(files, report);
+        let is_complete = self.send_messages(report) && self.send_terminal_output(files, report) && self.send_output(files, report);
         match self.end {
             Some(end) if is_complete => {
                 // Its remaining processes have no peer any more.
@@ -193,17 +198,17 @@ impl Job {
     }
 
     /// Moves input into its pipe, if it has no terminal.
-    fn carry_in(&mut self, files: &mut Files) {
+    fn write_input(&mut self, files: &mut Files) {
         if self.terminal.is_some() {
             return;
         }
-        while let (Some(file), false) = (self.file.as_mut().filter(|file| file.writes()), self.pending_input.is_empty()) {
-            match file.write(files, self.pending_input.as_slices().0) {
+        while let (Some(task), false) = (self.task.as_mut().filter(|task| task.writes()), self.pending_input.is_empty()) {
+            match task.write(files, self.pending_input.as_slices().0) {
                 Ok(moved) => {
                     self.pending_input.drain(..moved);
                     self.unacknowledged += moved as u32;
                 }
-                Err(error) => self.finish_file(Err(error), files),
+                Err(error) => self.finish_task(Err(error), files),
             }
         }
         while let (Some(pipe), false) = (self.input, self.pending_input.is_empty()) {
@@ -220,26 +225,26 @@ impl Job {
         self.unacknowledged += core::mem::take(&mut self.pending_input).len() as u32;
         if self.input_ended {
             self.close_input(files);
-            if self.file.as_ref().is_some_and(File::writes) {
-                self.finish_file(Ok(()), files);
+            if self.task.as_ref().is_some_and(FileTask::writes) {
+                self.finish_task(Ok(()), files);
             }
         }
     }
 
-    fn write_strings(&mut self, report: Report<'_>) -> bool {
-        while !self.words.is_empty() {
-            let length = self.words.len().min(PIECE).min(self.window as usize);
-            if length == 0 || !report(Frame::new(Kind::Output, self.number, ring::ERRORS), &self.words[..length]) {
+    fn send_messages(&mut self, report: Report<'_>) -> bool {
+        while !self.messages.is_empty() {
+            let length = self.messages.len().min(PIECE).min(self.window as usize);
+            if length == 0 || !report(Frame::new(Kind::Output, self.number, ring::ERRORS), &self.messages[..length]) {
                 return false;
             }
-            self.words.drain(..length);
+            self.messages.drain(..length);
             self.window -= length as u32;
         }
         true
     }
 
     /// Sends the output of its terminal. `true`: there is no more.
-    fn carry_out_of_terminal(&mut self, files: &mut Files, report: Report<'_>) -> bool {
+    fn send_terminal_output(&mut self, files: &mut Files, report: Report<'_>) -> bool {
         let mut piece = [0; PIECE];
         while let Some(id) = self.terminal {
             let room = PIECE.min(self.window as usize);
@@ -257,22 +262,22 @@ impl Job {
     }
 
     /// Sends the content of its pipes. `true`: they are empty.
-    fn carry_out(&mut self, files: &mut Files, report: Report<'_>) -> bool {
+    fn send_output(&mut self, files: &mut Files, report: Report<'_>) -> bool {
         let mut piece = [0; PIECE];
-        while let Some(file) = self.file.as_mut().filter(|file| !file.writes()) {
+        while let Some(task) = self.task.as_mut().filter(|task| !task.writes()) {
             let room = PIECE.min(self.window as usize);
-            match file.peek(files, &mut piece[..room.max(1)]) {
-                Ok(0) => self.finish_file(Ok(()), files),
+            match task.peek(files, &mut piece[..room.max(1)]) {
+                Ok(0) => self.finish_task(Ok(()), files),
                 Ok(length) => {
                     if room == 0 || !report(Frame::new(Kind::Output, self.number, ring::OUTPUT), &piece[..length]) {
                         return false;
                     }
-                    file.skip(length);
+                    task.skip(length);
                     self.window -= length as u32;
                 }
                 Err(error) => {
-                    self.finish_file(Err(error), files);
-                    return self.write_strings(report);
+                    self.finish_task(Err(error), files);
+                    return self.send_messages(report);
                 }
             }
         }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Jobs: programs that the operator starts in the running cell, beside its first one. Each has three pipes for its streams, or a pseudo
 //! terminal. The libOS holds their other ends and moves bytes between them and the control channel, within each job's window
-//! ([`pando_abi::control`]). A job that reads or writes a file does so without a process.
+//! ([`pando_abi::control`]). A job that transfers a file, or the changes of the root volume, has no process.
 
 pub mod file;
+pub mod file_task;
 mod job;
 pub mod requests;
 
@@ -75,22 +76,28 @@ impl Jobs {
         }
     }
 
-    /// Ends a job that reads or writes a file, as if by a signal.
-    pub fn break_off(&mut self, number: u32, signal: u8, files: &mut Files) {
+    /// Whether a job requires that the cell's programs do not run.
+    #[must_use]
+    pub fn suspend_programs(&self) -> bool {
+        self.jobs.iter().any(Job::suspends_programs)
+    }
+
+    /// Ends a job without a process, as if by a signal.
+    pub fn abort_task(&mut self, number: u32, signal: u8, files: &mut Files) {
         if let Some(job) = self.get_mut(number) {
-            job.break_off(Change::Killed(signal), files);
+            job.abort_task(Change::Killed(signal), files);
         }
     }
 
     /// Executes a stream request of the operator for a job.
-    pub fn obey(&mut self, frame: Frame, bytes: &[u8], files: &mut Files) {
+    pub fn execute(&mut self, frame: Frame, bytes: &[u8], files: &mut Files) {
         let Some(job) = self.get_mut(frame.job) else { return };
         match frame.kind {
-            Kind::Input => job.give(bytes),
+            Kind::Input => job.add_input(bytes),
             Kind::InputEnd => job.end_input(),
-            Kind::Taken => job.acknowledge(frame.detail),
-            Kind::Unread if frame.detail == ring::OUTPUT => job.close_output(0, files),
-            Kind::Unread if frame.detail == ring::ERRORS => job.close_output(1, files),
+            Kind::Taken => job.widen_window(frame.detail),
+            Kind::CloseOutput if frame.detail == ring::OUTPUT => job.close_output(0, files),
+            Kind::CloseOutput if frame.detail == ring::ERRORS => job.close_output(1, files),
             _ => {}
         }
     }

@@ -12,41 +12,41 @@ use crate::string_list::StringList;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ParserState {
     #[default]
-    Makes,
+    Valid,
     /// A malformed request arrived, or memory ran out: everything after it is unusable.
-    Lost,
+    Invalid,
     /// The error has been reported to the operator.
-    Confessed,
+    Reported,
 }
 
 /// The received bytes that form no complete request yet.
 #[derive(Debug, Default)]
 pub struct JobRequests {
     bytes: Vec<u8>,
-    sense: ParserState,
+    state: ParserState,
 }
 
 impl JobRequests {
     /// Appends received bytes.
     pub fn add(&mut self, bytes: &[u8]) {
-        if self.sense != ParserState::Makes {
+        if self.state != ParserState::Valid {
             return;
         }
         if self.bytes.try_reserve(bytes.len()).is_ok() {
             self.bytes.extend_from_slice(bytes);
         } else {
-            self.lose();
+            self.invalidate();
         }
     }
 
-    fn lose(&mut self) {
-        (self.sense, self.bytes) = (ParserState::Lost, Vec::new());
+    fn invalidate(&mut self) {
+        (self.state, self.bytes) = (ParserState::Invalid, Vec::new());
     }
 
     /// The next complete request, and the bytes that follow its header.
     pub fn take(&mut self) -> Option<(Frame, Vec<u8>)> {
         let Ok(frame) = Frame::parse(&self.bytes) else {
-            self.lose();
+            self.invalidate();
             return None;
         };
         let frame = frame?;
@@ -54,7 +54,7 @@ impl JobRequests {
         let following = self.bytes.get(Frame::SIZE..end)?;
         let mut bytes = Vec::new();
         if bytes.try_reserve_exact(following.len()).is_err() {
-            self.lose();
+            self.invalidate();
             return None;
         }
         bytes.extend_from_slice(following);
@@ -64,9 +64,9 @@ impl JobRequests {
 
     /// Reports once that no further requests are accepted, by an invalid report that makes the operator give up all jobs. `report`
     /// returns whether the channel had space for it.
-    pub fn confess(&mut self, report: impl FnOnce(&[u8]) -> bool) {
-        if self.sense == ParserState::Lost && report(&[0xff; Frame::SIZE]) {
-            self.sense = ParserState::Confessed;
+    pub fn report_error(&mut self, report: impl FnOnce(&[u8]) -> bool) {
+        if self.state == ParserState::Invalid && report(&[0xff; Frame::SIZE]) {
+            self.state = ParserState::Reported;
         }
     }
 }
@@ -88,7 +88,7 @@ pub struct JobRequest {
 ///
 /// # Errors
 /// `EINVAL`: its lengths do not match its content. `E2BIG`.
-pub fn decode(bytes: &[u8]) -> Result<(Start, JobRequest), Errno> {
+pub fn parse(bytes: &[u8]) -> Result<(Start, JobRequest), Errno> {
     let (start, strings) = Start::split(bytes).ok_or(Errno::EINVAL)?;
     let mut strings = strings.strip_suffix(&[0]).ok_or(Errno::EINVAL)?.split(|byte| *byte == 0);
     let mut next = || strings.next().ok_or(Errno::EINVAL);
@@ -104,13 +104,13 @@ pub fn decode(bytes: &[u8]) -> Result<(Start, JobRequest), Errno> {
 
 #[cfg(test)]
 mod tests {
-    use super::{JobRequests, decode};
+    use super::{JobRequests, parse};
     use crate::errno::Errno;
     use pando_abi::control::{Frame, Kind, Malformed, Start};
     use std::vec::Vec;
 
     #[test]
-    fn orders_are_put_together_from_any_pieces() {
+    fn requests_are_put_together_from_any_pieces() {
         let start = Start { user: 5, group: 6, arguments: 2, environment: 1 };
         let bytes: Vec<u8> = start.to_bytes().into_iter().chain(*b"/bin/a\0/tmp\0a\0b c\0X=1\0").collect();
         let frame = Frame { kind: Kind::Start, job: 7, detail: 0, length: bytes.len() as u32 };
@@ -124,16 +124,16 @@ mod tests {
             }
             assert_eq!(found, [(frame, bytes.clone()), (Frame::new(Kind::InputEnd, 7, 0), Vec::new())]);
         }
-        let (found, wanted) = decode(&bytes).expect("it is whole");
+        let (found, wanted) = parse(&bytes).expect("it is whole");
         assert_eq!((found, &wanted.path[..], &wanted.directory[..]), (start, &b"/bin/a"[..], &b"/tmp"[..]));
         assert_eq!((wanted.arguments.bytes(), wanted.environment.bytes()), (&b"a\0b c\0"[..], &b"X=1\0"[..]));
         for length in 0..bytes.len() - 1 {
-            assert_eq!(decode(&bytes[..length]).err(), Some(Errno::EINVAL));
+            assert_eq!(parse(&bytes[..length]).err(), Some(Errno::EINVAL));
         }
     }
 
     #[test]
-    fn after_nonsense_nothing_is_understood() {
+    fn after_a_malformed_request_nothing_is_parsed() {
         let mut requests = JobRequests::default();
         requests.add(&[0xff; 16]);
         assert_eq!(requests.take(), None);
@@ -142,12 +142,12 @@ mod tests {
         // The error is reported once, when there is space for it.
         let mut results = Vec::new();
         for has_room in [false, true, true] {
-            requests.confess(|nonsense| {
-                results.push(Frame::parse(nonsense));
+            requests.report_error(|malformed| {
+                results.push(Frame::parse(malformed));
                 has_room
             });
         }
         assert_eq!(results, [Err(Malformed); 2]);
-        JobRequests::default().confess(|_| panic!("all is well"));
+        JobRequests::default().report_error(|_| panic!("all is well"));
     }
 }

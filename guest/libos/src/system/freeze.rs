@@ -47,7 +47,7 @@ impl System {
             }
         }
         if deferred.contains(Event::Control) {
-            self.take_orders();
+            self.execute_requests();
         }
         true
     }

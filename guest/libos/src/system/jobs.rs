@@ -6,16 +6,18 @@ use alloc::format;
 use alloc::string::String;
 
 use pando_abi::Registers;
-use pando_abi::control::{FIRST_PROGRAM, Frame, Kind, RUN, RUN_IN_TERMINAL, Start, WRITE};
+use pando_abi::control::{FIRST_PROGRAM, Frame, Kind, LAYER, RUN, RUN_IN_TERMINAL, Start, WRITE};
 use pando_abi::layout::EMPTY_SPACE;
 use pando_rt::console::control;
 use pando_rt::{clock, hypercall};
 
 use super::System;
 use crate::errno::Errno;
+use crate::files::layer::LayerArchive;
 use crate::files::namei::LookupFlags;
-use crate::jobs::file::{File, complaint};
-use crate::jobs::requests::{JobRequest, decode};
+use crate::jobs::file::{File, error_message};
+use crate::jobs::file_task::{FileTask, layer_error_message};
+use crate::jobs::requests::{JobRequest, parse};
 use crate::jobs::{FAILED, Job, JobStreams};
 use crate::limits::STACK_LIMIT;
 use crate::loader::{LoadError, Request, prepare, search};
@@ -35,7 +37,7 @@ const NOT_FOUND: u64 = 127;
 /// Why the program of a job cannot be loaded.
 struct JobRefusal {
     /// The line for its standard error stream.
-    words: String,
+    message: String,
     /// The exit status.
     status: u64,
 }
@@ -44,7 +46,7 @@ impl JobRefusal {
     fn new(kind: &str, path: &[u8], error: &LoadError) -> JobRefusal {
         let is_missing = matches!(error, LoadError::System(Errno::ENOENT | Errno::ENOTDIR));
         JobRefusal {
-            words: format!("pando: {kind}{}: {error}\n", String::from_utf8_lossy(path)),
+            message: format!("pando: {kind}{}: {error}\n", String::from_utf8_lossy(path)),
             status: if is_missing { NOT_FOUND } else { NOT_EXECUTABLE },
         }
     }
@@ -53,7 +55,7 @@ impl JobRefusal {
     fn of_search(name: &[u8], error: Errno) -> JobRefusal {
         match error {
             Errno::ENOENT => {
-                JobRefusal { words: format!("pando: {}: not found in PATH\n", String::from_utf8_lossy(name)), status: NOT_FOUND }
+                JobRefusal { message: format!("pando: {}: not found in PATH\n", String::from_utf8_lossy(name)), status: NOT_FOUND }
             }
             error => JobRefusal::new("", name, &error.into()),
         }
@@ -62,7 +64,7 @@ impl JobRefusal {
 
 impl System {
     /// Executes the operator's requests.
-    pub(super) fn take_orders(&mut self) {
+    pub(super) fn execute_requests(&mut self) {
         let requests = &mut self.jobs.requests;
         control::take(&mut |bytes| requests.add(bytes));
         while let Some((frame, bytes)) = self.jobs.requests.take() {
@@ -70,10 +72,10 @@ impl System {
                 Kind::Start => self.start_job(frame, &bytes),
                 Kind::Signal => self.signal_job(frame),
                 Kind::Resize => self.resize_terminal_of_job(frame),
-                _ => self.jobs.obey(frame, &bytes, &mut self.files),
+                _ => self.jobs.execute(frame, &bytes, &mut self.files),
             }
         }
-        self.jobs.requests.confess(|nonsense| control::report([nonsense, &[]]));
+        self.jobs.requests.report_error(|malformed| control::report([malformed, &[]]));
         self.pump_jobs();
     }
 
@@ -94,20 +96,22 @@ impl System {
             return;
         }
         let room = if self.jobs.is_full() { Err(Errno::EAGAIN) } else { Ok(()) };
-        let started = room.and_then(|()| decode(bytes)).and_then(|(start, wanted)| {
+        let started = room.and_then(|()| parse(bytes)).and_then(|(start, wanted)| {
             if detail == RUN || detail == RUN_IN_TERMINAL {
                 let (process, streams) = self.make_process_of_job(start, wanted, detail == RUN_IN_TERMINAL)?;
                 return Ok(Job::new(number, process, streams));
             }
-            let opened = File::open(&mut self.files, start, &wanted, detail == WRITE);
-            Ok(match opened {
-                Ok(file) => Job::of_file(number, file),
-                Err(error) => Job::failed(number, complaint(&wanted.path, error), FAILED),
-            })
+            let opened = match detail == LAYER {
+                true => LayerArchive::new(&self.files).map(FileTask::Layer).map_err(layer_error_message),
+                false => File::open(&mut self.files, start, &wanted, detail == WRITE)
+                    .map(FileTask::File)
+                    .map_err(|error| error_message(&wanted.path, error)),
+            };
+            Ok(opened.map_or_else(|message| Job::failed(number, message, FAILED), |task| Job::of_task(number, task)))
         });
         self.jobs.add(started.unwrap_or_else(|error| {
-            let words = format!("pando: cannot start the job in the cell: {}\n", error.text());
-            Job::failed(number, words.into_bytes(), NOT_STARTED)
+            let message = format!("pando: cannot start the job in the cell: {}\n", error.text());
+            Job::failed(number, message.into_bytes(), NOT_STARTED)
         }));
     }
 
@@ -179,9 +183,9 @@ impl System {
     }
 
     /// Ends the running process, which is a job's first, because its program cannot be loaded.
-    fn refuse_job(&mut self, JobRefusal { words, status }: &JobRefusal) {
+    fn refuse_job(&mut self, JobRefusal { message, status }: &JobRefusal) {
         if let Some(job) = self.jobs.of_process(self.process.number) {
-            job.complain(words.as_bytes());
+            job.add_error_message(message.as_bytes());
         }
         self.leave(*status);
     }
@@ -204,7 +208,7 @@ impl System {
         }
         match self.jobs.get_mut(frame.job).map(|job| job.process) {
             Some(Some(process)) => _ = self.send_to_group(process, Info::kernel(signal)),
-            Some(None) => self.jobs.break_off(frame.job, signal.0, &mut self.files),
+            Some(None) => self.jobs.abort_task(frame.job, signal.0, &mut self.files),
             None => {}
         }
     }

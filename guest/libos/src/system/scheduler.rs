@@ -168,7 +168,7 @@ impl System {
     #[must_use]
     pub fn makes_way(&self) -> bool {
         let can_run = matches!(self.thread.stage, ThreadState::Runs) && !self.process.stopped;
-        !can_run || self.others.turn_over && !self.others.queue.is_empty()
+        !can_run || self.jobs.suspend_programs() || self.others.turn_over && !self.others.queue.is_empty()
     }
 
     /// The next runnable thread; waits until there is one.
@@ -181,7 +181,8 @@ impl System {
             }
             // A process killed by a signal closes its files outside of any call.
             self.wake_noted();
-            if let Some(next) = self.others.queue.pop_front() {
+            let runs = !self.jobs.suspend_programs();
+            if let Some(next) = self.others.queue.pop_front_if(|_| runs) {
                 return next;
             }
             if !events::noted().is_empty() {
