@@ -25,7 +25,7 @@ enum ChangeValue {
     Text(String),
     /// Replaces the list.
     Words(Vec<String>),
-    /// Adds to the list.
+    /// Sets a variable of the list.
     Line(String),
     /// Adds keys without values.
     Keys(Vec<String>),
@@ -81,24 +81,36 @@ fn unquoted(text: &str) -> String {
     inner.unwrap_or(text).into()
 }
 
+/// A value, or this one in place of null.
+fn not_null(value: &mut Value, empty: Value) -> &mut Value {
+    if value.is_null() {
+        *value = empty;
+    }
+    value
+}
+
 impl ConfigChange {
-    fn apply(&self, config: &mut Map<String, Value>) {
+    pub(crate) fn apply(&self, config: &mut Map<String, Value>) {
         let entry = config.entry(self.key);
         match &self.value {
             ChangeValue::Text(text) => *entry.or_insert(Value::Null) = json!(text),
             ChangeValue::Words(words) => *entry.or_insert(Value::Null) = json!(words),
             ChangeValue::Line(line) => {
-                if let Value::Array(lines) = entry.or_insert(json!([])) {
+                if let Value::Array(lines) = not_null(entry.or_insert(Value::Null), json!([])) {
+                    let name = line.split('=').next().unwrap_or_default();
+                    let has_name =
+                        |other: &Value| other.as_str().and_then(|other| other.strip_prefix(name)).is_some_and(|rest| rest.starts_with('='));
+                    lines.retain(|other| !has_name(other));
                     lines.push(json!(line));
                 }
             }
             ChangeValue::Keys(keys) => {
-                if let Value::Object(all) = entry.or_insert(json!({})) {
+                if let Value::Object(all) = not_null(entry.or_insert(Value::Null), json!({})) {
                     all.extend(keys.iter().map(|key| (key.clone(), json!({}))));
                 }
             }
             ChangeValue::Pair(name, value) => {
-                if let Value::Object(all) = entry.or_insert(json!({})) {
+                if let Value::Object(all) = not_null(entry.or_insert(Value::Null), json!({})) {
                     all.insert(name.clone(), json!(value));
                 }
             }

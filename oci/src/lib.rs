@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod blobs;
+mod commit;
 mod compression;
 mod config;
 mod digest;
@@ -29,6 +30,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use commit::Commit;
 pub use config::{ExposedPort, ImageConfig, StopSignal};
 pub use digest::Digest;
 pub use error::Error;
