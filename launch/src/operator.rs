@@ -19,6 +19,8 @@ pub struct CellUse {
     pub memory: PageCount,
     /// CPU time.
     pub cpu: Duration,
+    /// VM exits; `None`: the operator does not know them.
+    pub exits: Option<u64>,
     /// Whether the cell is asleep: its memory is in swap space.
     pub is_asleep: bool,
 }
@@ -50,7 +52,7 @@ impl From<DescendantRecord> for Descendant {
         Descendant {
             depth: record.depth,
             state: record.state,
-            usage: CellUse { memory: PageCount(record.pages), cpu: Duration::from_nanos(record.cpu), is_asleep: false },
+            usage: CellUse { memory: PageCount(record.pages), cpu: Duration::from_nanos(record.cpu), exits: None, is_asleep: false },
             name: String::from_utf8_lossy(record.name()).into_owned(),
         }
     }
@@ -260,7 +262,8 @@ impl Operator for Kernel {
 
     fn usage(&self, cell: CellId) -> Option<CellUse> {
         let (state, counters, usage) = self.inspect(cell).ok()?;
-        Some(CellUse { memory: usage.used, cpu: counters.cpu, is_asleep: matches!(state, RunState::Asleep { .. }) })
+        let is_asleep = matches!(state, RunState::Asleep { .. });
+        Some(CellUse { memory: usage.used, cpu: counters.cpu, exits: Some(counters.exits), is_asleep })
     }
 
     fn descendants(&self, cell: CellId) -> Vec<Descendant> {

@@ -263,10 +263,11 @@ impl Operator for NestedCells {
 
     fn usage(&self, cell: CellId) -> Option<CellUse> {
         if self.0.lock().get(&cell).is_some_and(|child| child.preparation.is_some()) {
-            return Some(CellUse { memory: PageCount(0), cpu: Duration::ZERO, is_asleep: false });
+            return Some(CellUse { memory: PageCount(0), cpu: Duration::ZERO, exits: None, is_asleep: false });
         }
         let facts = self.ask(cell, |device, name| Ok((device.fact(name, fact::USED)?, device.fact(name, fact::CPU)?)));
-        facts.ok().map(|(pages, cpu)| CellUse { memory: PageCount(pages), cpu: Duration::from_nanos(cpu), is_asleep: false })
+        let used = |(pages, cpu)| CellUse { memory: PageCount(pages), cpu: Duration::from_nanos(cpu), exits: None, is_asleep: false };
+        facts.ok().map(used)
     }
 
     fn descendants(&self, cell: CellId) -> Vec<Descendant> {

@@ -52,6 +52,11 @@ impl Budget {
 }
 
 impl Charge {
+    /// An empty charge of the same budget.
+    pub(crate) fn fresh(&self) -> Charge {
+        self.budget.charge()
+    }
+
     /// Charges more.
     pub(crate) fn grow(&mut self, amount: u64) {
         self.amount += amount;

@@ -6,28 +6,26 @@ use super::jobs::{CellJobs, StartedJob};
 use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
 use super::origin::CellOrigin;
-use super::pool::{NameLock, TemplatePool};
+use super::pool::TemplatePool;
 use super::restart_policy::RestartPolicy;
 use super::spec::{CellOutcome, CellSignal, CellSummary, EndReason, ManagedCellSpec, ProgramConfiguration};
-use super::tasks::{blocking, lock};
+use super::tasks::lock;
 use super::{Manager, ManagerError};
 use crate::cell::{CellSpec, wait};
-use crate::limits::Limits;
 use crate::outcome::{OWN_FAILURE, exit_status};
-use crate::root::RootGuard;
-use crate::template::TemplateName;
 use crate::time_limits::TimeLimits;
 use bytes::Bytes;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
-use pando_launch::{CellUse, Command, LaunchError, Nesting, Operator, Root};
+use pando_launch::{CellUse, Command, LaunchError, Nesting, Operator};
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 /// Pieces of output that are read before other tasks run.
 const TURN: u32 = 64;
@@ -35,10 +33,6 @@ const TURN: u32 = 64;
 const LOG_KEPT: u64 = 1 << 20;
 /// Most bytes to keep of a cell with an output limit.
 const LOG_KEPT_MAX: u64 = 64 << 20;
-/// How long a cell may take to reach a point at which it can be frozen.
-const FREEZE_MAX: Duration = Duration::from_secs(10);
-/// The time between attempts to copy a cell that runs.
-const FORK_INTERVAL: Duration = Duration::from_millis(1);
 /// The message of a cell that was frozen.
 const FROZEN: &str = "frozen: a template was created from it";
 /// The message of a cell that was terminated because there is no memory for its output.
@@ -48,9 +42,11 @@ const LOG_LIMIT: &str = "the logged output of all cells of this service exceeds 
 pub struct ManagedCell {
     pub(super) id: u64,
     pub(super) spec: ManagedCellSpec,
-    operator: Arc<dyn Operator>,
-    pool: Arc<TemplatePool>,
-    cell: CellId,
+    /// The ID of the container image that it sees.
+    image: Option<String>,
+    pub(super) operator: Arc<dyn Operator>,
+    pub(super) pool: Arc<TemplatePool>,
+    pub(super) cell: CellId,
     addresses: Option<Addresses>,
     /// The ports of the host that lead to it.
     forwards: Vec<PortForward>,
@@ -62,8 +58,10 @@ pub struct ManagedCell {
     /// The input from the request that the cell has not taken yet; it precedes all other input. The lock is held by the task that writes
     /// input, so that pieces stay in order.
     input: tokio::sync::Mutex<Bytes>,
+    /// Its standard input has ended.
+    has_input_ended: AtomicBool,
     /// Held while a template is created from the cell: its outcome is published afterwards.
-    freezing: Arc<tokio::sync::Mutex<()>>,
+    pub(super) freezing: Arc<tokio::sync::Mutex<()>>,
     /// The additional programs in it, once there was one.
     jobs: Mutex<CellJobs>,
     /// Notified when the state changes.
@@ -84,20 +82,28 @@ pub(super) struct CellState {
     /// Its output exceeded its limit. It may have ended by itself before that was noticed.
     has_exceeded_output: bool,
     /// Why the service terminated it.
-    cause: Option<EndReason>,
+    pub(super) cause: Option<EndReason>,
     /// A client has asked it to end, or has removed it: it is not started again.
     is_stopped: bool,
+    /// A client has removed it.
+    is_removed: bool,
+    /// It may be started again.
+    pub(super) may_restart: bool,
+    /// The cell as which it was started again: that has its output.
+    pub(super) successor: Option<Arc<ManagedCell>>,
+    /// The position of its first byte in the output of all cells of its number.
+    output_start: u64,
     /// Its present time limit.
-    time_limit: Option<Duration>,
+    pub(super) time_limit: Option<Duration>,
     pub(super) outcome: Option<CellOutcome>,
     /// Resources that are released after it has ended.
-    resources: Option<CellResources>,
+    pub(super) resources: Option<CellResources>,
 }
 
 /// Resources that a cell holds.
-struct CellResources {
+pub(super) struct CellResources {
     /// Its template, or its program and its root.
-    origin: CellOrigin,
+    pub(super) origin: CellOrigin,
     /// Its network.
     _connection: CellConnection,
 }
@@ -118,13 +124,14 @@ impl ManagedCell {
         name(&self.spec, self.id)
     }
 
-    /// Creates a cell and starts it. The caller must run [`keep`](ManagedCell::keep) for it then. O(1).
+    /// Creates a cell and starts it. The caller must run [`keep`](ManagedCell::keep) for it then. O(1). It continues the output of its
+    /// predecessor, the ended cell with the same number.
     ///
     /// # Errors
     /// There is not enough memory, or its arguments and environment are too long.
     pub(super) fn start(
         manager: &Manager,
-        id: u64,
+        (id, predecessor): (u64, Option<&ManagedCell>),
         mut spec: ManagedCellSpec,
         origin: CellOrigin,
         slot: Option<GatewaySlot>,
@@ -148,7 +155,8 @@ impl ManagedCell {
         let port = operator.console(cell)?;
         // `keep` sends the rest that does not fit at once.
         let input = Bytes::from(std::mem::take(&mut spec.input));
-        if input.is_empty() && spec.input_ends {
+        let has_input_ended = input.is_empty() && spec.input_ends;
+        if has_input_ended {
             port.close_input();
         }
         let (bell, notified) = watch::channel(());
@@ -159,14 +167,24 @@ impl ManagedCell {
         let labels = spec.labels.iter().map(|(name, value)| name.len() + value.len());
         let words = spec.arguments.iter().map(String::len).chain(spec.environment.iter().map(Vec::len));
         charge.grow(words.chain(labels).map(|length| length as u64).sum());
+        let image = origin.manifest.image.as_ref().map(|(id, _)| id.clone());
+        let log = match predecessor {
+            // Its output stays, and more is appended.
+            Some(before) => before.take_log(),
+            None => Log::new(spec.limits.output.map_or(LOG_KEPT, |limit| limit.min(LOG_KEPT_MAX)), charge),
+        };
         let state = CellState {
-            log: Log::new(spec.limits.output.map_or(LOG_KEPT, |limit| limit.min(LOG_KEPT_MAX)), charge),
+            output_start: log.written(),
+            log,
             waiters: BTreeMap::new(),
             is_waiting: false,
             is_cut: false,
             has_exceeded_output: false,
             cause: None,
             is_stopped: false,
+            is_removed: false,
+            may_restart: spec.restart != RestartPolicy::No,
+            successor: None,
             time_limit: spec.limits.time,
             outcome: None,
             resources: Some(CellResources { origin, _connection: connection }),
@@ -174,6 +192,7 @@ impl ManagedCell {
         Ok(Arc::new(ManagedCell {
             id,
             spec,
+            image,
             operator: Arc::clone(operator),
             pool: Arc::clone(&manager.pool),
             cell: guard.release(),
@@ -185,6 +204,7 @@ impl ManagedCell {
             time_limits: time_limits.clone(),
             state: Mutex::new(state),
             input: tokio::sync::Mutex::new(input),
+            has_input_ended: AtomicBool::new(has_input_ended),
             freezing: Arc::default(),
             jobs: Mutex::default(),
             changed: watch::channel(()).0,
@@ -230,7 +250,7 @@ impl ManagedCell {
         {
             origin.loaded.root.release_idle();
         }
-        manager.note_end(self.id);
+        manager.note_end(&self);
         self.changed.send_replace(());
     }
 
@@ -257,7 +277,7 @@ impl ManagedCell {
     fn log_output(&self, manager: &Manager, stream: Stream, mut bytes: Vec<u8>) {
         let mut state = self.lock();
         let limit = self.spec.limits.output.unwrap_or(u64::MAX);
-        let left = limit - state.log.written().min(limit);
+        let left = limit - (state.log.written() - state.output_start).min(limit);
         let exceeds = bytes.len() as u64 > left;
         // The output up to the limit is kept.
         bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
@@ -321,13 +341,17 @@ impl ManagedCell {
         CellOutcome { reason, exit_status, message, time, cpu, peak, exits }
     }
 
-    /// Writes to its standard input, after all earlier input. `false` if it has ended without reading all.
+    /// Writes to its standard input, after all earlier input. `false` if it has ended without reading all, or its input has ended.
     pub async fn write_input(&self, mut bytes: Bytes, is_last: bool) -> bool {
         let mut first = self.input.lock().await;
+        if self.has_input_ended.load(Ordering::Relaxed) && !bytes.is_empty() {
+            return false;
+        }
         if !self.feed(&mut first).await || !self.feed(&mut bytes).await {
             return false;
         }
         if is_last {
+            self.has_input_ended.store(true, Ordering::Relaxed);
             self.port.close_input();
         }
         true
@@ -445,76 +469,6 @@ impl ManagedCell {
         })
     }
 
-    /// Creates a template from it, holding the locks in `held`: the cell never runs again. Its program is asked to freeze and gets some
-    /// time, or is stopped at once with `by_force`.
-    ///
-    /// # Errors
-    /// It has ended, does not reach a point at which it can be frozen, or cannot be stored.
-    pub(super) async fn freeze(
-        self: Arc<ManagedCell>,
-        name: TemplateName,
-        held: (NameLock, OwnedSemaphorePermit),
-        by_force: bool,
-    ) -> Result<(), ManagerError> {
-        let freezing = Arc::clone(&self.freezing).lock_owned().await;
-        blocking(move || {
-            // Held to the end, even if the client disconnects.
-            let _locks = (freezing, held);
-            self.create_template(&name, by_force)
-        })
-        .await
-    }
-
-    fn create_template(&self, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
-        let ManagedCell { operator, cell, id, .. } = self;
-        let ended = || ManagerError::Ended { cell: *id, action: "freeze" };
-        let origin = self.lock().resources.as_ref().map(|resources| resources.origin.clone()).ok_or_else(ended)?;
-        operator.freeze(*cell, by_force).map_err(|_| ended())?;
-        if !operator.wait_frozen(*cell, Some(FREEZE_MAX))? && operator.withdraw_freeze(*cell)? {
-            return Err(ManagerError::NotFrozen { cell: *id, seconds: FREEZE_MAX.as_secs() });
-        }
-        operator.wait_frozen(*cell, None)?;
-        let stored = self.pool.keep_clone(&origin, *cell, name, by_force);
-        self.lock().cause.get_or_insert(if stored.is_ok() { EndReason::Frozen } else { EndReason::Killed });
-        // The cell does not continue, whether it was stored or not.
-        let _ = operator.end(*cell, End::Killed);
-        stored
-    }
-
-    /// Copies it while it runs, at a moment at which it waits. Returns the specification of clones of the copy, which have the same limits
-    /// and arguments, and the copy as their origin. May block.
-    ///
-    /// # Errors
-    /// It has ended, its programs do not pause, or there is not enough memory.
-    pub(super) fn copy(&self) -> Result<(ManagedCellSpec, CellOrigin), ManagerError> {
-        let ManagedCell { operator, cell, id, .. } = self;
-        let ended = || ManagerError::Ended { cell: *id, action: "fork" };
-        let origin = self.lock().resources.as_ref().map(|resources| resources.origin.clone()).ok_or_else(ended)?;
-        let give_up = Instant::now() + FREEZE_MAX;
-        let copy = loop {
-            match operator.clone_cell(*cell, origin.memory(), None) {
-                Ok(copy) => break copy,
-                Err(_) if operator.usage(*cell).is_none() => return Err(ended()),
-                Err(error) if !error.is_wrong_state() => return Err(error.into()),
-                Err(_) if Instant::now() > give_up => return Err(ManagerError::NotIdle { cell: *id, seconds: FREEZE_MAX.as_secs() }),
-                Err(_) => std::thread::sleep(FORK_INTERVAL),
-            }
-        };
-        let root = RootGuard::new(Arc::clone(operator), Root::loaded(copy, Vec::new(), Vec::new()));
-        let spec = ManagedCellSpec {
-            // No two living cells have the same name, and no two have the same port of the host.
-            name: None,
-            host_name: None,
-            publish: Vec::new(),
-            // The present limit, from the start of each copy on.
-            limits: Limits { time: self.lock().time_limit, ..self.spec.limits },
-            ..self.spec.clone()
-        };
-        let spec = ManagedCellSpec { input: Vec::new(), input_ends: false, is_read_completely: false, ..spec };
-        let spec = ManagedCellSpec { restart: RestartPolicy::No, restarts: 0, ..spec };
-        Ok((spec, origin.copy(root)))
-    }
-
     /// Waits until it has ended.
     pub async fn ended(&self) -> CellOutcome {
         let mut changed = self.changed.subscribe();
@@ -540,9 +494,10 @@ impl ManagedCell {
     /// Its state.
     pub fn summary(&self) -> CellSummary {
         let outcome = self.lock().outcome.clone();
-        let CellUse { memory, cpu, is_asleep } = self.operator.usage(self.cell).unwrap_or_else(|| CellUse {
+        let CellUse { memory, cpu, exits, is_asleep } = self.operator.usage(self.cell).unwrap_or_else(|| CellUse {
             memory: PageCount(0),
             cpu: outcome.as_ref().map_or(Duration::ZERO, |outcome| outcome.cpu),
+            exits: outcome.as_ref().map(|outcome| outcome.exits),
             is_asleep: false,
         });
         CellSummary {
@@ -550,6 +505,7 @@ impl ManagedCell {
             name: self.name(),
             host_name: host_name(&self.spec, self.id),
             source: self.spec.source.clone(),
+            image: self.image.clone(),
             labels: self.spec.labels.clone(),
             arguments: self.spec.arguments.clone(),
             addresses: self.addresses,
@@ -557,6 +513,7 @@ impl ManagedCell {
             started: self.started,
             memory,
             cpu,
+            exits,
             is_asleep,
             restarts: self.spec.restarts,
             outcome,
@@ -572,6 +529,46 @@ impl ManagedCell {
     /// Takes note that a client has asked it to end.
     pub(super) fn stop(&self) {
         self.lock().is_stopped = true;
+        self.changed.send_replace(());
+    }
+
+    /// Takes note that a client has removed it.
+    pub(super) fn note_removal(&self) {
+        self.lock().is_removed = true;
+        self.stop();
+    }
+
+    /// Whether a client has removed it.
+    pub(super) fn is_removed(&self) -> bool {
+        self.lock().is_removed
+    }
+
+    /// Waits until a client has asked it to end.
+    pub(super) async fn stopped(&self) {
+        let mut changed = self.changed.subscribe();
+        while !self.is_stopped() {
+            // This cell holds the sender.
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// Takes note that it is not started again: its readers get its end.
+    pub(super) fn end_restarts(&self) {
+        self.lock().may_restart = false;
+        self.changed.send_replace(());
+    }
+
+    /// Takes note that it was started again: its readers continue with that cell.
+    pub(super) fn succeed(&self, successor: &Arc<ManagedCell>) {
+        self.lock().successor = Some(Arc::clone(successor));
+        self.changed.send_replace(());
+    }
+
+    /// Its output, for the cell as which it is started again.
+    fn take_log(&self) -> Log {
+        let mut state = self.lock();
+        let empty = state.log.empty_copy();
+        std::mem::replace(&mut state.log, empty)
     }
 
     /// Whether a client has asked it to end, or has removed it.

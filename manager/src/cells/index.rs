@@ -21,8 +21,9 @@ impl CellIndex {
         self.cells.get(&id)
     }
 
-    /// Adds a cell.
+    /// Adds a cell. If it has the number of a cell that has ended, it takes the place of that.
     pub(super) fn insert(&mut self, cell: &Arc<ManagedCell>) {
+        self.remove(cell.id());
         self.cells.insert(cell.id(), Arc::clone(cell));
         if let Some(name) = &cell.spec.name {
             self.named.entry(name.clone()).or_default().insert(cell.id());
@@ -45,9 +46,10 @@ impl CellIndex {
     }
 
     /// Records that a cell has ended, and removes the oldest ended ones beyond `kept`.
-    pub(super) fn end(&mut self, id: u64, kept: usize) {
-        if self.cells.contains_key(&id) {
-            self.ended.insert(id);
+    pub(super) fn end(&mut self, cell: &Arc<ManagedCell>, kept: usize) {
+        // Another cell may have its number by now.
+        if self.cells.get(&cell.id()).is_some_and(|present| Arc::ptr_eq(present, cell)) {
+            self.ended.insert(cell.id());
         }
         while self.ended.len() > kept
             && let Some(oldest) = self.ended.pop_first()

@@ -89,6 +89,11 @@ impl Log {
         }
     }
 
+    /// A log without bytes that begins where this one ends.
+    pub(crate) fn empty_copy(&self) -> Log {
+        Log { written: self.written, ..Log::new(self.room, self.charge.fresh()) }
+    }
+
     /// Appends as many bytes as fit into one record. Returns how many.
     fn append(&mut self, stream: usize, bytes: &[u8]) -> usize {
         if self.blocks.back().is_none_or(|block| block.records.len() + 2 > BLOCK_MAX) {
@@ -175,6 +180,29 @@ impl Log {
         Some((start + skipped, STREAMS[stream], piece))
     }
 
+    /// The position of the last `lines` lines of output, without notes, or of the first byte that is kept.
+    pub(crate) fn tail(&self, lines: u64) -> u64 {
+        let (mut found, mut is_last) = (0, true);
+        for block in self.blocks.iter().rev() {
+            let mut records: Vec<_> = block.records().filter(|(_, stream, _)| STREAMS[*stream] != Stream::Notes).collect();
+            records.reverse();
+            for (start, _, bytes) in records {
+                for (offset, byte) in bytes.iter().enumerate().rev() {
+                    let position = start + offset as u64 + 1;
+                    // The end of the output ends its last line, with or without a newline.
+                    if *byte == b'\n' || std::mem::take(&mut is_last) {
+                        if found == lines {
+                            return position;
+                        }
+                        found += 1;
+                    }
+                    is_last = false;
+                }
+            }
+        }
+        self.dropped()
+    }
+
     /// All kept bytes of each stream, in the streams' order.
     pub(crate) fn split(&self) -> [Vec<u8>; 3] {
         let mut all = [const { Vec::new() }; 3];
@@ -228,6 +256,22 @@ mod tests {
         assert_eq!(log.get(1), Some((1, Output, b"bc".to_vec())), "a reader begins anywhere");
         assert_eq!((log.get(6), log.get(u64::MAX)), (None, None));
         assert_eq!(log.split(), ["abce", "d", "f"].map(|text| text.as_bytes().to_vec()));
+    }
+
+    #[test]
+    fn the_last_lines_are_found_whatever_their_streams() {
+        let (mut log, _) = log(1 << 20);
+        assert_eq!(log.tail(3), 0);
+        for (stream, text) in [(Output, "one\ntw"), (Errors, "o\n"), (Notes, "a\nb\n"), (Output, "three\n\nfive")] {
+            log.push(stream, text.as_bytes(), u64::MAX);
+        }
+        // Notes count as bytes, and not as lines.
+        assert_eq!([0, 1, 2, 3, 4, 5, 9].map(|lines| log.tail(lines)), [23, 19, 18, 8, 4, 0, 0]);
+        log.push(Output, b"\n", u64::MAX);
+        assert_eq!([0, 1, 2].map(|lines| log.tail(lines)), [24, 19, 18]);
+        let (mut long, _) = self::log(100_000);
+        (0..100_000_u32).for_each(|_| long.push(Output, b"x\n", u64::MAX));
+        assert_eq!((long.tail(10_000), long.tail(u64::MAX)), (180_000, long.dropped()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod budget;
 mod cell;
 mod error;
 mod files;
+mod freezing;
 mod frozen_templates;
 mod gateways;
 mod index;
@@ -269,21 +270,26 @@ impl Manager {
         let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
         let origin = self.pool.origin(&spec).await?;
         if spec.restart == RestartPolicy::No {
-            return self.start_prepared(spec, origin).await;
+            return self.start_prepared(spec, origin, None).await;
         }
-        let attached = self.start_prepared(spec.clone(), origin.clone()).await?;
+        let attached = self.start_prepared(spec.clone(), origin.clone(), None).await?;
         tokio::spawn(restart::supervise(Arc::clone(self), Arc::clone(&attached.cell), spec, origin));
         Ok(attached)
     }
 
-    /// Starts a cell that has ended again, from the same origin.
+    /// Starts a cell that has ended again, from the same origin. The new cell has its number, and continues its output.
     ///
     /// # Errors
     /// There is not enough memory, or no gateway; or a living cell has the name.
-    async fn start_again(self: &Arc<Self>, spec: ManagedCellSpec, origin: &CellOrigin) -> Result<AttachedCell, ManagerError> {
+    async fn start_again(
+        self: &Arc<Self>,
+        ended: &Arc<ManagedCell>,
+        spec: ManagedCellSpec,
+        origin: &CellOrigin,
+    ) -> Result<AttachedCell, ManagerError> {
         self.make_room().await?;
         let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
-        self.start_prepared(spec, origin.clone()).await
+        self.start_prepared(spec, origin.clone(), Some(Arc::clone(ended))).await
     }
 
     /// Starts copies of a running cell, which continue where it waits. It goes on itself. They end when the returned guards are dropped,
@@ -301,22 +307,30 @@ impl Manager {
         let mut forks = Vec::new();
         for _ in 0..count {
             self.make_room().await?;
-            forks.push(self.start_prepared(spec.clone(), copy.clone()).await?);
+            forks.push(self.start_prepared(spec.clone(), copy.clone(), None).await?);
         }
         Ok(forks)
     }
 
-    async fn start_prepared(self: &Arc<Self>, spec: ManagedCellSpec, origin: CellOrigin) -> Result<AttachedCell, ManagerError> {
+    async fn start_prepared(
+        self: &Arc<Self>,
+        spec: ManagedCellSpec,
+        origin: CellOrigin,
+        predecessor: Option<Arc<ManagedCell>>,
+    ) -> Result<AttachedCell, ManagerError> {
         let slot = match &self.networks {
             Some(networks) => networks.slot(&spec).await?,
             None => None,
         };
         let manager = Arc::clone(self);
         blocking(move || {
-            let id = manager.next.fetch_add(1, Ordering::Relaxed);
+            let id = predecessor.as_ref().map_or_else(|| manager.next.fetch_add(1, Ordering::Relaxed), |ended| ended.id);
             let is_read_completely = spec.is_read_completely;
-            let cell = ManagedCell::start(&manager, id, spec, origin, slot)?;
+            let cell = ManagedCell::start(&manager, (id, predecessor.as_deref()), spec, origin, slot)?;
             manager.lock().insert(&cell);
+            if let Some(ended) = predecessor {
+                ended.succeed(&cell);
+            }
             let reader = is_read_completely.then(|| Reader::new(&cell, 0));
             tokio::spawn(Arc::clone(&cell).supervise(Arc::clone(&manager)));
             if cell.has_input() {
@@ -345,7 +359,7 @@ impl Manager {
     pub fn remove_cell(&self, id: u64) {
         let removed = self.lock().remove(id);
         if let Some(cell) = removed {
-            cell.stop();
+            cell.note_removal();
         }
     }
 
@@ -418,8 +432,8 @@ impl Manager {
     }
 
     /// Records that a cell has ended, and removes the oldest of too many ended ones.
-    fn note_end(&self, id: u64) {
-        self.lock().end(id, ENDED_KEPT);
+    fn note_end(&self, cell: &Arc<ManagedCell>) {
+        self.lock().end(cell, ENDED_KEPT);
     }
 
     /// Removes ended cells, the oldest first, until the logs of the others fit their budget. Those that a client reads stay.

@@ -41,23 +41,48 @@ impl Drop for Reader {
 }
 
 impl ManagedCell {
-    /// A piece of output from a position on, or from the first that is kept. Waits for one if `waits`. `None`: there is none yet.
+    /// A piece of output from a position on, or from the first that is kept. Waits for one if `waits`. `None`: there is none yet. The output
+    /// of a cell that is started again continues.
     pub async fn piece(&self, position: u64, waits: bool) -> Option<OutputPiece> {
-        let mut changed = self.changed.subscribe();
+        let mut restarted = self.restarted();
         loop {
+            let cell = restarted.as_deref().unwrap_or(self);
+            let mut changed = cell.changed.subscribe();
             {
-                let state = self.lock();
-                if let Some((position, stream, bytes)) = state.log.get(position) {
-                    return Some(OutputPiece::Bytes { position, stream, bytes });
-                }
-                if let Some(outcome) = &state.outcome {
-                    return Some(OutputPiece::Ended(outcome.clone()));
+                let state = cell.lock();
+                if state.successor.is_none() {
+                    if let Some((position, stream, bytes)) = state.log.get(position) {
+                        return Some(OutputPiece::Bytes { position, stream, bytes });
+                    }
+                    if let Some(outcome) = state.outcome.as_ref().filter(|_| !(waits && state.may_restart)) {
+                        return Some(OutputPiece::Ended(outcome.clone()));
+                    }
+                    if !waits {
+                        return None;
+                    }
                 }
             }
-            if !waits {
-                return None;
+            if cell.lock().successor.is_none() {
+                let _ = changed.changed().await;
             }
-            let _ = changed.changed().await;
+            restarted = cell.restarted().or(restarted);
         }
+    }
+
+    /// The cell as which it was started again last; `None`: it was not started again.
+    fn restarted(&self) -> Option<Arc<ManagedCell>> {
+        let mut last = self.lock().successor.clone()?;
+        loop {
+            let next = last.lock().successor.clone();
+            match next {
+                Some(next) => last = next,
+                None => return Some(last),
+            }
+        }
+    }
+
+    /// The position of its last `lines` lines of output, or of the first that is kept.
+    pub fn tail(&self, lines: u64) -> u64 {
+        self.restarted().as_deref().unwrap_or(self).lock().log.tail(lines)
     }
 }

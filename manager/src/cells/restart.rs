@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Restarts of cells that have ended, by their policies. A restarted cell has the name of the ended one and a new number.
+//! Restarts of cells that have ended, by their policies. A restarted cell takes the place of the ended one: it has its name and its number,
+//! and its output continues.
 
 use super::origin::CellOrigin;
-use super::spec::{EndReason, ManagedCellSpec};
+use super::spec::{CellSignal, EndReason, ManagedCellSpec};
 use super::{ManagedCell, Manager};
 use crate::report::Warning;
 use std::sync::Arc;
@@ -22,38 +23,40 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
     // Its input came from a client that is gone.
     let mut spec = ManagedCellSpec { name: Some(cell.name()), input_ends: true, ..spec };
     let mut delay = DELAY_MIN;
-    let mut before = None;
     loop {
         let outcome = cell.ended().await;
         // It lives on as a template, or was ended by a client.
         let is_over = matches!(outcome.reason, EndReason::Killed | EndReason::Frozen);
         if is_over || !spec.restart.wants(outcome.exit_status, spec.restarts) {
-            return;
+            return cell.end_restarts();
         }
         spec.restarts = spec.restarts.saturating_add(1);
         if outcome.time >= UPTIME_MIN {
             delay = DELAY_MIN;
         }
         let started = loop {
-            sleep(delay).await;
-            delay = (delay * 2).min(DELAY_MAX);
-            // It may have been stopped or removed meanwhile.
-            if cell.is_stopped() {
-                return;
+            tokio::select! {
+                () = sleep(delay) => {}
+                // It may be stopped or removed meanwhile.
+                () = cell.stopped() => {}
             }
-            match manager.start_again(spec.clone(), &origin).await {
+            delay = (delay * 2).min(DELAY_MAX);
+            if cell.is_stopped() {
+                return cell.end_restarts();
+            }
+            match manager.start_again(&cell, spec.clone(), &origin).await {
                 Ok(started) => break started,
                 Err(error) => manager.environment().reporter.warn(Warning::NotRestarted { cell: cell.name(), reason: error.to_string() }),
             }
         };
-        if cell.is_stopped() {
-            // It was stopped during the start. Dropping the new cell ends it.
-            return;
+        if cell.is_removed() {
+            // It was removed during the start. Dropping the new cell ends and removes that.
+            return started.cell.end_restarts();
         }
-        let ended = std::mem::replace(&mut cell, started.release());
-        // One ended cell stays, with its output.
-        if let Some(before) = before.replace(ended.id()) {
-            manager.remove_cell(before);
+        let is_stopped = cell.is_stopped();
+        cell = started.release();
+        if is_stopped {
+            cell.signal(CellSignal::Kill);
         }
     }
 }

@@ -118,6 +118,8 @@ pub struct CellSummary {
     pub host_name: String,
     /// Its source.
     pub source: CellSource,
+    /// The ID of the container image that it sees.
+    pub image: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its arguments, those of a program after the program.
@@ -132,6 +134,8 @@ pub struct CellSummary {
     pub memory: PageCount,
     /// CPU time so far.
     pub cpu: Duration,
+    /// VM exits so far; `None`: unknown.
+    pub exits: Option<u64>,
     /// Whether it is asleep: its memory is in swap space.
     pub is_asleep: bool,
     /// How often it has been started again under its name.

@@ -41,6 +41,12 @@ impl Account {
         }
     }
 
+    /// Its user and group.
+    #[must_use]
+    pub fn user(&self) -> User {
+        self.user
+    }
+
     /// The account with the groups of which the text of an `/etc/group` names it as a member.
     #[must_use]
     pub(super) fn with_groups(self, groups: &str) -> Account {
@@ -74,7 +80,7 @@ impl Account {
 ///
 /// # Errors
 /// There is no such user or group: the sentence says which.
-pub(super) fn resolve(name: &UserName, users: &str, groups: &str, unknown: impl Fn(u32) -> u32) -> Result<User, String> {
+pub fn resolve(name: &UserName, users: &str, groups: &str, unknown: impl Fn(u32) -> u32) -> Result<User, String> {
     // Linux reserves the ID of all ones for "no change".
     let number = |text: &str| text.parse().ok().filter(|number| *number != u32::MAX);
     let line = |text: &str, matches: &dyn Fn(&[&str]) -> bool| -> Option<Vec<String>> {

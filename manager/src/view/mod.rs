@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trees::CachedTree;
 
-pub use account::Account;
+pub use account::{Account, resolve};
 pub use container::{image_store, prepare_image};
 pub use nested::program_in_same_view;
 pub use parts::add as add_parts;

@@ -276,6 +276,9 @@ def main():
     # Figures become images of the results.
     os.environ.setdefault("MPLBACKEND", "module://_pando_matplotlib")
     _pando_code.warm()
+    # Modules that a recipe names are loaded before the cell is cloned.
+    for name in os.environ.pop("PANDO_PRELOAD", "").split():
+        __import__(name)
     pando.ready()
     if len(sys.argv) > 1:
         code = sys.argv.pop(1)
