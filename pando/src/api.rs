@@ -271,6 +271,9 @@ pub struct Cell {
     pub template: Option<String>,
     /// The container image that its program sees.
     pub image: Option<String>,
+    /// The ID of the container image that it sees, also if that is its template's.
+    #[serde(default)]
+    pub image_id: Option<String>,
     /// Its arguments, or its program and the arguments.
     pub arguments: Vec<String>,
     /// Its network addresses, if it has a network.
@@ -288,6 +291,9 @@ pub struct Cell {
     pub memory_bytes: u64,
     /// CPU time so far, in seconds.
     pub cpu_seconds: f64,
+    /// VM exits so far; missing if a service in a cell does not know them.
+    #[serde(default)]
+    pub exits: Option<u64>,
     /// How often it has been started again under its name.
     #[serde(default)]
     pub restarts: u32,
@@ -486,12 +492,16 @@ pub struct NewJob {
     pub environment: BTreeMap<String, String>,
     /// Its working directory [default: that in which the cell's program was started].
     pub directory: Option<String>,
-    /// Its user and group: `UID` or `UID:GID` [default: those of the cell's program].
+    /// Its user and group, by name or number, as the cell's `/etc/passwd` and `/etc/group` have them: `USER` or `USER:GROUP` [default: those
+    /// of the cell's program].
     pub user: Option<String>,
     /// Time limit in seconds; the program is then killed.
     pub timeout: Option<f64>,
     /// More input follows by `POST` to the `input` of the program, whose path is the answer's `location`.
     pub keep_input: bool,
+    /// The answer comes at once and is empty: the program has no input, and its output is discarded. It does not end with its client.
+    #[serde(skip_serializing_if = "is_false")]
+    pub detach: bool,
     /// It gets a new terminal of this size for all its streams. Its output is then on standard output, and the end of its input is typed
     /// as the end-of-file character.
     #[serde(skip_serializing_if = "Option::is_none")]

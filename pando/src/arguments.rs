@@ -31,9 +31,9 @@ pub(crate) struct Run {
     #[arg(short = 't', long = "tty")]
     pub(crate) terminal: bool,
 
-    /// No effect: standard input is always connected
+    /// With -d, keep the program's standard input open for `pando attach`. Without -d no effect: standard input is always connected
     #[arg(short = 'i', long = "interactive")]
-    _interactive: bool,
+    pub(crate) interactive: bool,
 
     /// No effect: a cell's files are always removed when it ends, except those of the host that -v shows
     #[arg(long = "rm")]

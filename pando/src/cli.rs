@@ -4,7 +4,7 @@
 use crate::api::CellState;
 use crate::arguments::Run;
 use crate::bench::Bench;
-use crate::client::{Exec, Kill, Logs, Sleepers};
+use crate::client::{AttachOptions, CommitOptions, Exec, InspectOptions, Kill, Logs, RemoveOptions, Sleepers, StopOptions};
 use crate::clone::Clone;
 use crate::completion;
 use crate::debug::Debug;
@@ -74,8 +74,18 @@ pub(crate) enum Command {
     Exec(Exec),
     /// Print the output of a cell of `pando serve`
     Logs(Logs),
-    /// Terminate cells of `pando serve`
+    /// Connect to the output, the input and the signals of a cell of `pando serve`
+    Attach(AttachOptions),
+    /// Terminate cells of `pando serve`, or send their programs a signal
     Kill(Kill),
+    /// Ask cells of `pando serve` to end, and terminate them if they do not
+    Stop(StopOptions),
+    /// Remove cells of `pando serve` that have ended, with their output
+    Rm(RemoveOptions),
+    /// Print descriptions of cells of `pando serve` as a JSON array
+    Inspect(InspectOptions),
+    /// Make a container image of the files of a cell of `pando serve`
+    Commit(CommitOptions),
     /// Put waiting cells of `pando serve` to sleep: their memory is compressed, and leaves for --swap
     Sleep(Sleepers),
     /// Wake sleeping cells of `pando serve` up

@@ -195,7 +195,7 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
         let client = Client::need()?;
         client.server()?;
         let request = request.ok_or(Failure::Alone)?;
-        return if options.detach { client::detach(&client, &request, options.count) } else { client::attach(&client, &request) };
+        return if options.detach { client::detach(&client, &request, options.count, false) } else { client::attach(&client, &request) };
     }
     // This process announces the ports of a clone that it waits for.
     if let (Some(request), true) = (&request, is_single)

@@ -103,6 +103,14 @@ impl Client {
         lines(self.send(Method::GET, path, "application/json", Bytes::new()).await?, take).await
     }
 
+    /// Sends a GET request, and returns the answer with its body, which is not read yet.
+    ///
+    /// # Errors
+    /// The server refuses or does not answer.
+    pub(crate) async fn open(&self, path: &str) -> Result<Response<Incoming>, Failure> {
+        self.send(Method::GET, path, "application/json", Bytes::new()).await
+    }
+
     /// Starts a program that reads this process's standard input; `first` describes it. Its output comes as lines of the answer.
     ///
     /// # Errors

@@ -175,6 +175,31 @@ pub(crate) enum Failure {
         /// The reason, and the way to the same result.
         advice: &'static str,
     },
+    /// A cell that runs is not removed.
+    #[error("cannot remove cell {0}: it is running: stop it first (`pando stop {0}`), or use -f")]
+    Running(String),
+    /// The cell has ended.
+    #[error("cannot attach to cell {0}: it has ended: `pando logs {0}` prints its output")]
+    NotAttached(String),
+    /// A cell of which no image can be made.
+    #[error("cannot commit cell {cell}: {reason}")]
+    NotCommitted {
+        /// The cell, as it was named.
+        cell: String,
+        /// The reason, and what to do.
+        reason: &'static str,
+    },
+    /// Volumes are not removed without a confirmation.
+    #[error("volumes that no cell uses would be removed with their files: add -f")]
+    NotConfirmed,
+    /// A directory that the service is to show cannot be read.
+    #[error("--show {}: {}", escaped(path), host::plain(source))]
+    Shown {
+        /// The directory.
+        path: PathBuf,
+        /// The host's error.
+        source: std::io::Error,
+    },
     /// A program that the service does not see.
     #[error(
         "-d: {} is not part of the host's software, and programs in `pando serve` see nothing else: create a template with it (`pando template create`) and clone it with -d",

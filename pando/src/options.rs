@@ -7,7 +7,7 @@ use pando_kernel::{Share, Weight};
 use pando_machine::PageCount;
 use pando_manager::cells::RestartPolicy;
 use pando_manager::host;
-use pando_manager::view::{User, UserName, VolumeName, VolumeSpec};
+use pando_manager::view::{UserName, VolumeName, VolumeSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -69,16 +69,18 @@ fn without_dots(path: &Path) -> Result<PathBuf, String> {
     Ok(plain)
 }
 
-/// Parses a user and group: `UID[:GID]`.
-pub(crate) fn user(text: &str) -> Result<User, String> {
-    // Linux reserves the ID of all ones for "no change".
-    let number = |part: &str| {
-        part.parse().ok().filter(|number| *number != u32::MAX).ok_or_else(|| {
-            format!("`{part}` is not a user or group number: give UID or UID:GID, such as 1000:1000; names are not resolved")
-        })
-    };
-    let (user, group) = text.split_once(':').unwrap_or((text, text));
-    Ok(User { user: number(user)?, group: number(group)? })
+/// The number of a log's last lines; `None`: all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lines(pub(crate) Option<u64>);
+
+/// Parses the number of a log's last lines.
+pub(crate) fn lines(text: &str) -> Result<Lines, String> {
+    match text {
+        "all" => Ok(Lines(None)),
+        text => {
+            text.parse().map(|lines| Lines(Some(lines))).map_err(|_| format!("`{text}` is not a number of lines: give a number, or all"))
+        }
+    }
 }
 
 /// Checks a restart policy.
@@ -224,7 +226,7 @@ pub(crate) enum StatsFormat {
 
 #[cfg(test)]
 mod tests {
-    use super::{User, VolumeSpec, share, user};
+    use super::{VolumeSpec, share};
 
     /// The paths, whether changes go back, and whether there may be any.
     fn volume(text: &str) -> Result<(String, String, bool, bool), String> {
@@ -260,15 +262,6 @@ mod tests {
         assert!(share("1").is_ok() && share(".5").is_ok() && share("0.001").is_ok());
         for text in ["", "0", "1e-9", "2", "1.01", "-0.5", "50%", "NaN", "inf"] {
             assert!(share(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn users_are_numbers() {
-        assert_eq!(user("7"), Ok(User { user: 7, group: 7 }));
-        assert_eq!(user("7:0"), Ok(User { user: 7, group: 0 }));
-        for text in ["", "root", "7:", ":7", "-1", "4294967295", "7:7:7"] {
-            assert!(user(text).is_err(), "{text}");
         }
     }
 }

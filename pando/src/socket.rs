@@ -12,11 +12,23 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The socket's path: in the user's runtime directory (XDG), or beside the templates if the system has none.
+/// The variable that names the socket of another service.
+const NAMED: &str = "PANDO_SOCKET";
+
+/// The socket that the environment names, if it does.
+pub(crate) fn named() -> Option<PathBuf> {
+    std::env::var_os(NAMED).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// The socket's path: the one that the environment names, or in the user's runtime directory (XDG), or beside the templates if the system
+/// has none.
 ///
 /// # Errors
 /// None of the environment variables is set.
 pub(crate) fn default_path() -> Result<PathBuf, Failure> {
+    if let Some(named) = named() {
+        return Ok(named);
+    }
     let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
     match run {
         Some(directory) => Ok(directory.join("pando/socket")),

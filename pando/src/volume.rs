@@ -10,7 +10,7 @@ use clap_complete::ArgValueCandidates;
 use pando_manager::view::VolumeName;
 use pando_manager::volumes::{StoredVolume, VolumeStore};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// The subcommands of `pando volume`.
 #[derive(Debug, Subcommand)]
@@ -43,7 +43,16 @@ pub(crate) enum Command {
         #[arg(value_name = "NAME", required = true, add = ArgValueCandidates::new(completion::volumes))]
         names: Vec<VolumeName>,
     },
+    /// Remove all volumes that no cell uses, with their files, and print their names
+    Prune {
+        /// Do not ask for a confirmation
+        #[arg(short = 'f', long)]
+        force: bool,
+    },
 }
+
+/// The question before volumes are removed.
+const QUESTION: &str = "pando: remove all volumes that no cell uses, with their files? [y/N] ";
 
 /// Runs a subcommand.
 ///
@@ -63,6 +72,7 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
             writeln!(out, "{:#}", Value::from(found))?;
         }
         Command::Rm { names } => return remove(&store, names, &mut out),
+        Command::Prune { force } => return prune(&store, *force, &mut out),
     }
     Ok(0)
 }
@@ -99,4 +109,23 @@ fn remove(store: &VolumeStore, names: &[VolumeName], out: &mut impl Write) -> Re
         }
     }
     Ok(status)
+}
+
+fn prune(store: &VolumeStore, force: bool, out: &mut impl Write) -> Result<u8, Failure> {
+    if !force && !is_confirmed()? {
+        return Ok(1);
+    }
+    let unused: Vec<VolumeName> = store.all()?.into_iter().filter(|volume| !volume.is_used).map(|volume| volume.name).collect();
+    remove(store, &unused, out)
+}
+
+/// Asks at the terminal whether volumes may be removed.
+fn is_confirmed() -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::NotConfirmed);
+    }
+    io::stderr().write_all(QUESTION.as_bytes())?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -20,11 +20,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// How long the last output may take after a host signal has ended the program.
 const DRAIN_TIME: Duration = Duration::from_secs(3);
 
-/// Creates `count` detached cells and prints their numbers, and the ports of the host that lead to them if the host chose these.
+/// Creates `count` detached cells and prints their numbers, and the ports of the host that lead to them if the host chose these. Their
+/// standard input ends at once, unless `keep_input`.
 ///
 /// # Errors
 /// A cell cannot be created, or its number cannot be written.
-pub(crate) fn detach(client: &Client, request: &api::NewCell, count: u32) -> Result<u8, Failure> {
+pub(crate) fn detach(client: &Client, request: &api::NewCell, count: u32, keep_input: bool) -> Result<u8, Failure> {
     let is_chosen = |forward: &String| forward.parse::<PortForward>().is_ok_and(|forward| forward.host.port() == 0);
     let chooses_port = request.publish.iter().any(is_chosen);
     wait_for(async {
@@ -33,6 +34,9 @@ pub(crate) fn detach(client: &Client, request: &api::NewCell, count: u32) -> Res
             writeln!(std::io::stdout(), "{}", cell.id)?;
             for port in cell.ports.iter().filter(|_| chooses_port) {
                 diagnostics::problem(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
+            }
+            if keep_input {
+                continue;
             }
             // A cell that has ended reads nothing.
             let _ = client.give(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await;

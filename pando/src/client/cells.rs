@@ -6,6 +6,7 @@ use crate::completion;
 use crate::connection::{Client, visit_cells, wait_for};
 use crate::diagnostics;
 use crate::failure::Failure;
+use crate::options::Lines;
 use crate::table;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -29,6 +30,10 @@ pub(crate) struct Logs {
     /// Follow the output until the cell has ended
     #[arg(short = 'f', long)]
     follow: bool,
+
+    /// Print only the last LINES lines, and what follows with -f
+    #[arg(short = 'n', long, value_name = "LINES", default_value = "all", value_parser = crate::options::lines)]
+    tail: Lines,
 
     /// The cell's number or name, as in `pando ps`
     #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::all_cells))]
@@ -199,7 +204,8 @@ impl Row {
 /// There is no such cell, or no server runs.
 pub(crate) fn logs(options: &Logs) -> Result<u8, Failure> {
     let client = Client::need()?;
-    let path = format!("/v1/cells/{}/output?follow={}", options.cell, options.follow);
+    let tail = options.tail.0.map_or_else(String::new, |lines| format!("&tail={lines}"));
+    let path = format!("/v1/cells/{}/output?follow={}{tail}", options.cell, options.follow);
     wait_for(client.follow(&path, async |piece| print(&piece).await))?;
     Ok(0)
 }

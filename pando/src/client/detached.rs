@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         host_name: options.host_name(),
         ..with_view(cell, &view, &caller)?
     };
-    detach(&client, &request, 1)
+    detach(&client, &request, 1, options.interactive)
 }
 
 /// A request for a cell in this view. Paths of the host become absolute.

@@ -31,8 +31,9 @@ pub(crate) struct Exec {
     #[arg(short = 'w', long = "workdir", value_name = "DIR")]
     directory: Option<String>,
 
-    /// Run as this user and group, by number [default: those of the cell's program]
-    #[arg(short = 'u', long = "user", value_name = "UID[:GID]")]
+    /// Run as this user and group, by name or number, as the cell's /etc/passwd and /etc/group have them [default: those of the cell's
+    /// program]
+    #[arg(short = 'u', long = "user", value_name = "USER[:GROUP]")]
     user: Option<String>,
 
     /// Terminate the program after this time: seconds, or with ms, s, m or h
@@ -46,6 +47,10 @@ pub(crate) struct Exec {
     /// Give the program a terminal in the cell, and forward every key of yours to it
     #[arg(short = 't', long = "tty")]
     terminal: bool,
+
+    /// Return at once: the program runs without input, and its output is discarded
+    #[arg(short = 'd', long, conflicts_with = "terminal")]
+    detach: bool,
 
     /// The cell's number or name, as in `pando ps`
     #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::cells))]
@@ -85,9 +90,14 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         user: options.user.clone(),
         timeout: options.timeout.map(|time| time.as_secs_f64()),
         keep_input: false,
+        detach: options.detach,
         terminal: options.terminal.then(window),
     };
     wait_for(async {
+        if options.detach {
+            client.post_without_input(&format!("/v1/cells/{}/exec", options.cell), &request).await?;
+            return Ok(0);
+        }
         let mut status = None;
         let answer = client.post_with_input(&format!("/v1/cells/{}/exec", options.cell), &request).await?;
         // Before the terminal is raw, so that no signal leaves it so.

@@ -12,7 +12,7 @@ use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, Job, JobEnd, Task, TerminalSize};
 use pando_manager::cells::{ManagedCell, ProgramConfiguration, StartedJob};
 use pando_manager::outcome::{SIGKILL, TIMED_OUT, of_signal};
-use pando_manager::view::{Account, User};
+use pando_manager::view::{self, Account, User};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -24,6 +24,8 @@ use tokio::task::JoinHandle;
 
 /// Bytes of a job's error output that are reported.
 const OUTPUT_KEPT: usize = 4096;
+/// Bytes of a cell's list of users, or groups, that are read.
+const LIST_MAX: usize = 1 << 20;
 /// Variables of a program in a cell whose own program has none of these.
 const PATH: (&str, &str) = ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
 const HOME: (&str, &str) = ("HOME", "/root");
@@ -33,20 +35,72 @@ const HOME: (&str, &str) = ("HOME", "/root");
 ///
 /// # Errors
 /// The first line is invalid, or the cell has ended.
-pub(super) async fn exec(cell: &ManagedCell, users: &str, body: Body) -> Result<(u32, Body), Problem> {
+pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), Problem> {
     let mut incoming = Incoming::new(body);
     let new: api::NewJob = incoming.first_line().await?;
     let time = new.timeout.map(request::time).transpose()?;
-    let StartedJob { job, notified } = cell.start_job(&command(&new, cell.configuration().unwrap_or_default(), users)?)?;
+    let account = match &new.user {
+        Some(user) => Some(account(cell, user).await?),
+        None => None,
+    };
+    let StartedJob { job, notified } = cell.start_job(&command(&new, cell.configuration().unwrap_or_default(), account)?)?;
     let (number, (outgoing, answer)) = (job.number(), Outgoing::new());
-    tokio::spawn(copy_input(Arc::clone(&job), notified.clone(), incoming, new.keep_input));
     let clock = time.map(|time| tokio::spawn(kill_after(time, Arc::clone(&job))));
+    if new.detach {
+        job.port().close_input();
+        tokio::spawn(async move {
+            discard_output(&job, notified).await;
+            clock.inspect(JoinHandle::abort);
+        });
+        return Ok((number, Body::empty()));
+    }
+    tokio::spawn(copy_input(Arc::clone(&job), notified.clone(), incoming, new.keep_input));
     tokio::spawn(async move {
         // A disconnected client gets no answer.
         let _ = copy_output(job, notified, outgoing, clock.as_ref()).await;
         clock.inspect(JoinHandle::abort);
     });
     Ok((number, answer))
+}
+
+/// Reads the output of a program until it has ended.
+async fn discard_output(job: &Job, mut notified: watch::Receiver<()>) {
+    loop {
+        match job.port().try_receive() {
+            ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
+            ConsoleOutput::Nothing => _ = notified.changed().await,
+            ConsoleOutput::End => return,
+        }
+    }
+}
+
+/// Finds a user by the lists of users and groups in a cell.
+async fn account(cell: &ManagedCell, user: &str) -> Result<Account, Problem> {
+    let wrong = |reason: String| Problem::request(format!("user: {reason}"));
+    let wanted = options::user_name(user).map_err(wrong)?;
+    let (users, groups) = (read_list(cell, "/etc/passwd").await?, read_list(cell, "/etc/group").await?);
+    // A user without an entry has the group of its number.
+    let found = view::resolve(&wanted, &users, &groups, |user| user).map_err(|reason| wrong(format!("the cell: {reason}")))?;
+    Ok(Account::find(&users, found))
+}
+
+/// Reads a short text file of a cell; empty if it cannot be read.
+///
+/// # Errors
+/// The cell has ended, or has the maximal number of programs.
+async fn read_list(cell: &ManagedCell, path: &str) -> Result<String, Problem> {
+    let StartedJob { job, mut notified } = cell.start_job(&file(Task::Read, path)?)?;
+    let guard = Guard(job);
+    let mut text = Vec::new();
+    while text.len() < LIST_MAX {
+        match guard.0.port().try_receive() {
+            ConsoleOutput::Bytes(Stream::Output, bytes) => text.extend(bytes),
+            ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
+            ConsoleOutput::Nothing => _ = notified.changed().await,
+            ConsoleOutput::End => break,
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Writes bytes to the standard input of a program in a cell. `is_last`: none follow.
@@ -69,7 +123,21 @@ pub(super) async fn write_input(started: StartedJob, mut bytes: Bytes, is_last: 
 /// # Errors
 /// The file cannot be read, or the cell has ended.
 pub(super) async fn read_file(cell: &ManagedCell, path: &str) -> Result<Body, Problem> {
-    let StartedJob { job, mut notified } = cell.start_job(&file(Task::Read, path)?)?;
+    stream_output(cell.start_job(&file(Task::Read, path)?)?, path).await
+}
+
+/// Streams the changes of a cell's root file system as a tar archive. The cell's programs do not run until it was read.
+///
+/// # Errors
+/// The changes cannot be read, or the cell has ended.
+pub(super) async fn read_changes(cell: &ManagedCell) -> Result<Body, Problem> {
+    let command = Command { task: Task::Layer, path: b"/".to_vec(), directory: b"/".to_vec(), ..Command::default() };
+    stream_output(cell.start_job(&command)?, "the changes of the root file system").await
+}
+
+/// Streams the output of a job that transfers a file. `name` stands in errors.
+async fn stream_output(started: StartedJob, name: &str) -> Result<Body, Problem> {
+    let StartedJob { job, mut notified } = started;
     let guard = Guard(job);
     let mut output = Vec::new();
     let first = loop {
@@ -81,7 +149,7 @@ pub(super) async fn read_file(cell: &ManagedCell, path: &str) -> Result<Body, Pr
         }
     };
     if first.is_empty() {
-        finish(&guard.0, path).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&output)))?;
+        finish(&guard.0, name).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&output)))?;
     }
     let (mut outgoing, answer) = Outgoing::new();
     tokio::spawn(async move {
@@ -164,21 +232,20 @@ fn finish(job: &Job, path: &str) -> Result<(), Problem> {
     }
 }
 
-/// The command of a request, with what the cell's own program has where the request says nothing. `users` is the host's list of users.
-fn command(new: &api::NewJob, own: ProgramConfiguration, users: &str) -> Result<Command, Problem> {
-    let api::NewJob { arguments, environment: given, directory, user, terminal, timeout: _, keep_input: _ } = new;
+/// The command of a request, with what the cell's own program has where the request says nothing.
+fn command(new: &api::NewJob, own: ProgramConfiguration, account: Option<Account>) -> Result<Command, Problem> {
+    let api::NewJob { arguments, environment: given, directory, user: _, terminal, timeout: _, keep_input: _, detach: _ } = new;
     let name = arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: the program is missing"))?;
-    let wanted = user.as_deref().map(options::user).transpose();
-    let wanted = wanted.map_err(|error| Problem::request(format!("user: {error}")))?;
     let mut environment: BTreeMap<String, String> = [PATH, HOME].map(|(name, value)| (name.into(), value.into())).into();
     environment.extend(own.environment);
-    if let Some(other) = wanted.filter(|user| *user != own.user) {
+    if let Some(other) = account.as_ref().filter(|account| account.user() != own.user) {
         // Its name and home are not those of the program's user.
+        ["USER", "LOGNAME"].iter().for_each(|name| _ = environment.remove(*name));
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-        environment.extend(Account::find(users, other).variables().filter_map(text));
+        environment.extend(other.variables().filter_map(text));
     }
     environment.extend(given.clone());
-    let User { user, group } = wanted.unwrap_or(own.user);
+    let User { user, group } = account.map_or(own.user, |account| account.user());
     Ok(Command {
         task: terminal.map_or(Task::Run, |size| Task::RunInTerminal(terminal_size(size))),
         path: name.as_bytes().into(),

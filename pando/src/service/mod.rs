@@ -8,6 +8,7 @@
 mod connections;
 mod jobs;
 mod problem;
+mod program_routes;
 mod prometheus;
 mod request;
 mod routes;
@@ -44,7 +45,7 @@ const BLOCKING: usize = 16;
 /// Options of `pando serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Listen on this socket [default: pando/socket in $XDG_RUNTIME_DIR, or run/socket beside the templates]
+    /// Listen on this socket [default: $PANDO_SOCKET, or pando/socket in $XDG_RUNTIME_DIR, or run/socket beside the templates]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
@@ -82,6 +83,9 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         return serve_inside(options, device);
     }
     pando_confine::forbid_dumps()?;
+    for path in &options.show {
+        std::fs::read_dir(path).map_err(|source| Failure::Shown { path: path.clone(), source })?;
+    }
     let descriptors = Descriptors::divide();
     descriptors.check_service()?;
     // Taken first: the processes of gateways do not keep it.
@@ -183,8 +187,10 @@ impl ServiceSocket {
         if let Some((listener, path)) = inherited {
             return Ok(ServiceSocket { listener, path, own_directory: None, is_inherited: true });
         }
-        let path = options.socket.clone().map_or_else(socket::default_path, Ok)?;
-        let own_directory = path.parent().filter(|_| options.socket.is_none()).map(PathBuf::from);
+        let named = options.socket.clone().or_else(socket::named);
+        let own = named.is_none();
+        let path = named.map_or_else(socket::default_path, Ok)?;
+        let own_directory = path.parent().filter(|_| own).map(PathBuf::from);
         if let Some(directory) = &own_directory {
             create_private_directory(directory).map_err(|source| Failure::Socket { path: directory.clone(), source })?;
         }

@@ -3,7 +3,7 @@
 
 use super::problem::Problem;
 use super::streams::{ClientGone, Incoming, Outgoing};
-use super::{blocking, connections, jobs, prometheus, request};
+use super::{blocking, connections, program_routes, prometheus, request};
 use crate::api;
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -27,8 +27,10 @@ const REQUEST_MAX: usize = 64 << 20;
 const TEMPLATE_HEAD_MAX: u64 = 16 << 20;
 /// The default output limit in bytes of a cell that is run to its end.
 const RUN_OUTPUT_MAX: u64 = 16 << 20;
+/// The default time that a program gets to end, in seconds.
+const STOP_SECONDS: f64 = 10.0;
 /// An answer in lines of JSON.
-const LINES: &str = "application/x-ndjson";
+pub(super) const LINES: &str = "application/x-ndjson";
 /// Bytes of a file per write.
 const PIECE: usize = 256 << 10;
 
@@ -42,7 +44,7 @@ struct Description;
 /// All routes, with their description.
 pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
     // After the first line, their bodies have no time limit.
-    let streams = OpenApiRouter::new().routes(routes!(attach)).routes(routes!(exec));
+    let streams = OpenApiRouter::new().routes(routes!(attach)).routes(routes!(program_routes::exec));
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(server))
         .routes(routes!(metrics))
@@ -54,16 +56,18 @@ pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
         .routes(routes!(cell, remove_cell))
         .routes(routes!(wait))
         .routes(routes!(kill))
+        .routes(routes!(stop))
         .routes(routes!(sleep))
         .routes(routes!(wake))
         .routes(routes!(set_timeout))
-        .routes(routes!(job_input))
-        .routes(routes!(kill_job))
-        .routes(routes!(resize_job))
+        .routes(routes!(program_routes::job_input))
+        .routes(routes!(program_routes::kill_job))
+        .routes(routes!(program_routes::resize_job))
         .routes(routes!(close_stream))
         .routes(routes!(output))
         .routes(routes!(input))
-        .routes(routes!(read_file, write_file))
+        .routes(routes!(program_routes::read_file, program_routes::write_file))
+        .routes(routes!(program_routes::changes))
         .routes(routes!(freeze))
         .routes(routes!(fork))
         .layer(from_fn(connections::limit_body))
@@ -272,12 +276,12 @@ async fn wait(
 /// The way to end a cell.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct KillQuery {
+pub(super) struct KillQuery {
     /// The signal for its program, as `kill` names it: `TERM`, `SIGTERM` or `15` [default: KILL, which terminates the cell]. A program can
     /// ignore those that it can catch.
     #[serde(default)]
     #[param(inline)]
-    signal: api::Signal,
+    pub(super) signal: api::Signal,
 }
 
 /// Terminates a cell, or sends its program a signal; its output and outcome remain available.
@@ -286,6 +290,38 @@ async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query
     let cell = manager.find(&id)?;
     cell.signal(query.signal.into());
     if query.signal == api::Signal::KILL {
+        cell.ended().await;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The time that a program gets to end.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct StopQuery {
+    /// Seconds; a negative number is no limit [default: 10].
+    timeout: Option<f64>,
+}
+
+/// Asks a cell's program to end by the stop signal of its image, or SIGTERM. Terminates the cell if it has not ended after the timeout.
+/// Answers once it has ended. It is not started again.
+#[utoipa::path(post, path = "/v1/cells/{cell}/stop", params(("cell" = String, Path, description = "The cell's number or name."), StopQuery), responses((status = 204), (status = "4XX", body = api::Problem)))]
+async fn stop(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<StopQuery>) -> RouteResult<StatusCode> {
+    let cell = manager.find(&id)?;
+    let time = match query.timeout.unwrap_or(STOP_SECONDS) {
+        ..0.0 => None,
+        seconds => Some(Duration::try_from_secs_f64(seconds).map_err(|_| Problem::request("timeout: give seconds, such as 2.5"))?),
+    };
+    cell.signal(CellSignal::Terminate);
+    let has_ended = match time {
+        Some(time) => tokio::time::timeout(time, cell.ended()).await.is_ok(),
+        None => {
+            cell.ended().await;
+            true
+        }
+    };
+    if !has_ended {
+        cell.signal(CellSignal::Kill);
         cell.ended().await;
     }
     Ok(StatusCode::NO_CONTENT)
@@ -357,6 +393,8 @@ struct OutputQuery {
     /// The position of the first byte in all output of the cell.
     #[serde(default)]
     from: u64,
+    /// Begin with the last lines, this many, instead of `from`.
+    tail: Option<u64>,
     /// Follow the output until the cell has ended.
     #[serde(default)]
     follow: bool,
@@ -369,11 +407,12 @@ struct OutputQuery {
 #[utoipa::path(get, path = "/v1/cells/{cell}/output", params(("cell" = String, Path, description = "The cell's number or name."), OutputQuery), responses((status = 200, body = api::Piece, content_type = "application/x-ndjson"), (status = 404, body = api::Problem)))]
 async fn output(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<OutputQuery>) -> RouteResult<Response> {
     let cell = manager.find(&id)?;
+    let from = query.tail.map_or(query.from, |lines| cell.tail(lines));
     let (mut outgoing, body) = Outgoing::new();
     tokio::spawn(async move {
-        let reader = query.whole.then(|| Reader::new(&cell, query.from));
+        let reader = query.whole.then(|| Reader::new(&cell, from));
         // A disconnected client needs nothing.
-        if let Ok(Some(ended)) = send_output(&cell, query.from, query.follow, reader, &mut outgoing).await {
+        if let Ok(Some(ended)) = send_output(&cell, from, query.follow, reader, &mut outgoing).await {
             let _ = outgoing.line(&ended).await;
         }
     });
@@ -405,79 +444,6 @@ async fn attach(State(manager): State<Arc<Manager>>, body: Body) -> RouteResult<
     Ok((StatusCode::CREATED, [(header::LOCATION, location), (header::CONTENT_TYPE, LINES.into())], body).into_response())
 }
 
-/// Starts an additional program in a running cell.
-///
-/// The request's first line describes it as JSON (`NewJob`), and the rest is its standard input. Each line of the answer is a piece of
-/// output, the last one the end. If the client disconnects, the program is killed. The answer's `location` is the program's path.
-#[utoipa::path(post, path = "/v1/cells/{cell}/exec", params(("cell" = String, Path, description = "The cell's number or name.")), request_body(content = api::NewJob, content_type = "application/x-ndjson"), responses((status = 200, body = api::JobPiece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem)))]
-async fn exec(State(manager): State<Arc<Manager>>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
-    let cell = manager.find(&id)?;
-    let (number, output) = jobs::exec(&cell, &manager.environment().users, body).await?;
-    let location = format!("/v1/cells/{}/jobs/{number}", cell.id());
-    Ok(([(header::LOCATION, location), (header::CONTENT_TYPE, LINES.into())], output).into_response())
-}
-
-/// Writes bytes to the standard input of an additional program, which was started with `keep_input`; answers once they are taken.
-#[utoipa::path(post, path = "/v1/cells/{cell}/jobs/{job}/input", params(("cell" = String, Path, description = "The cell's number or name."), ("job" = u32, Path, description = "The program's number."), EndOfInputQuery), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = "4XX", body = api::Problem)))]
-async fn job_input(
-    State(manager): State<Arc<Manager>>,
-    Path((id, job)): Path<(String, u32)>,
-    Query(query): Query<EndOfInputQuery>,
-    bytes: Bytes,
-) -> RouteResult<StatusCode> {
-    jobs::write_input(manager.find(&id)?.job(job)?, bytes, query.end).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Sends an additional program and its processes a signal.
-#[utoipa::path(post, path = "/v1/cells/{cell}/jobs/{job}/kill", params(("cell" = String, Path, description = "The cell's number or name."), ("job" = u32, Path, description = "The program's number."), KillQuery), responses((status = 204), (status = "4XX", body = api::Problem)))]
-async fn kill_job(
-    State(manager): State<Arc<Manager>>,
-    Path((id, job)): Path<(String, u32)>,
-    Query(query): Query<KillQuery>,
-) -> RouteResult<StatusCode> {
-    manager.find(&id)?.job(job)?.job.signal(query.signal.number());
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Sets the size of the terminal of an additional program.
-#[utoipa::path(post, path = "/v1/cells/{cell}/jobs/{job}/resize", params(("cell" = String, Path, description = "The cell's number or name."), ("job" = u32, Path, description = "The program's number."), api::TerminalSize), responses((status = 204), (status = "4XX", body = api::Problem)))]
-async fn resize_job(
-    State(manager): State<Arc<Manager>>,
-    Path((id, job)): Path<(String, u32)>,
-    Query(size): Query<api::TerminalSize>,
-) -> RouteResult<StatusCode> {
-    manager.find(&id)?.job(job)?.job.resize(jobs::terminal_size(size));
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// The file.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct File {
-    /// An absolute path in the cell.
-    path: String,
-}
-
-/// Returns the content of a file in a running cell.
-#[utoipa::path(get, path = "/v1/cells/{cell}/file", params(("cell" = String, Path, description = "The cell's number or name."), File), responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = "4XX", body = api::Problem)))]
-async fn read_file(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(file): Query<File>) -> RouteResult<Response> {
-    let content = jobs::read_file(&*manager.find(&id)?, &file.path).await?;
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], content).into_response())
-}
-
-/// Writes a file in a running cell once the whole body has arrived; it replaces an existing file atomically.
-#[utoipa::path(put, path = "/v1/cells/{cell}/file", params(("cell" = String, Path, description = "The cell's number or name."), File), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = "4XX", body = api::Problem)))]
-async fn write_file(
-    State(manager): State<Arc<Manager>>,
-    Path(id): Path<String>,
-    Query(file): Query<File>,
-    body: Body,
-) -> RouteResult<StatusCode> {
-    jobs::write_file(&*manager.find(&id)?, &file.path, body).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
 /// Creates a template from a cell and terminates the cell.
 #[utoipa::path(post, path = "/v1/cells/{cell}/freeze", params(("cell" = String, Path, description = "The cell's number or name.")), request_body = api::Freeze, responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
 async fn freeze(
@@ -507,10 +473,10 @@ async fn fork(
 /// Whether the input ends.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct EndOfInputQuery {
+pub(super) struct EndOfInputQuery {
     /// No more input follows.
     #[serde(default)]
-    end: bool,
+    pub(super) end: bool,
 }
 
 /// Writes bytes to a cell's standard input; answers once the cell has taken them.
@@ -524,7 +490,7 @@ async fn input(
     let cell = manager.find(&id)?;
     match cell.write_input(bytes, query.end).await {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(Problem::state(format!("cannot write to the input of cell {id}: it has ended"))),
+        false => Err(Problem::state(format!("cannot write to the input of cell {id}: the cell or its input has ended"))),
     }
 }
 

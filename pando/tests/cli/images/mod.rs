@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Container images, from archives of the tests' own making to running programs.
 
+mod commit;
 mod manage;
 mod registry;
 mod run;

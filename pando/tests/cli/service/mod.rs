@@ -5,6 +5,7 @@ mod attach;
 mod control;
 mod detached;
 mod host_limits;
+mod lifecycle;
 mod nested_cells;
 mod pool;
 mod python_client;

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando commit`: images of the files of running cells.
+
+use super::{loaded, refused, said};
+use crate::case::text;
+use crate::fixture::{Fixture, Service};
+use pando_testing::{host_program, needs_kvm};
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Command;
+
+/// Lists all files of a cell but those of the libOS, with their metadata and content.
+const LIST: &str = r#"
+    all() { busybox find / \( -path /proc -o -path /dev -o -path /sys -o -path /scratch \) -prune -o "$@"; }
+    { all -mindepth 1 -type d -exec busybox stat -c '%n %F %a %u %g %Y' {} +
+      all ! -type d -exec busybox stat -c '%n %F %a %u %g %s %h %Y %t %T %N' {} +
+      all -type f -exec busybox md5sum {} +; } | busybox sort"#;
+
+/// Changes of every kind: content, modes, owners, names, types, links.
+const CHANGES: &str = r#"set -e; b=busybox
+    echo fresh > /data/fresh; chmod 640 /data/fresh 2>/dev/null || $b chmod 640 /data/fresh; $b chown 33:44 /data/fresh
+    echo more >> /data/new
+    $b rm /bin/kill /data/hidden/y; $b rmdir /data/hidden
+    $b mkdir -m 700 /data/hidden; echo inner > /data/hidden/inner
+    $b ln /data/fresh /data/second; $b ln /bin/busybox /bin/bb; $b ln -s ../data/fresh /bin/link
+    $b chmod 600 /etc/group; $b chown -h 5:6 /bin/link
+    $b mkfifo -m 622 /fifo; $b mknod /node c 1 3
+    long=$($b printf '%0200d' 7); $b mkdir -p /deep/$long; echo long > /deep/$long/$long; $b ln -s $long$long /deep/to
+    $b dd if=/dev/zero of=/sparse bs=1 count=1 seek=5000000 2>/dev/null
+    $b touch -d '1969-12-31 12:00:00' /data/early; $b mkdir /empty; echo x > /tmp/kept; $b chmod u+s /data/early
+    echo lost > /scratch/lost; echo lost > /dev/shm/lost
+    $b touch -d @1000000000 /data /bin /deep /tmp"#;
+
+/// A cell of the image that waits.
+fn waiting(fixture: &Fixture, name: &str, image: &str) {
+    let words = ["run", "-d", "--name", name, "--image", image, "--tmpfs", "/scratch", "sh", "-c", "while :; do sleep 1000; done"];
+    let started = fixture.pando(&words);
+    assert_eq!((started.status, &started.errors[..]), (0, ""));
+}
+
+/// Runs a script in a cell of the service.
+fn execute(fixture: &Fixture, name: &str, script: &str) -> String {
+    let done = fixture.pando(&["exec", "-w", "/", name, "sh", "-c", script]);
+    assert_eq!((done.status, &done.errors[..]), (0, ""));
+    done.output
+}
+
+fn listed(fixture: &Fixture, image: &str) -> String {
+    let words = ["run", "--image", image, "--tmpfs", "/scratch", "sh", "-c", LIST];
+    let done = fixture.pando(&words);
+    assert_eq!((done.status, &done.errors[..]), (0, ""));
+    done.output
+}
+
+#[test]
+fn a_committed_image_has_the_files_of_its_cell() {
+    needs_kvm!();
+    let fixture = loaded(json!({ "Cmd": ["/bin/sh"], "Env": ["A=1", "PATH=/bin"], "User": "0", "WorkingDir": "/data" }));
+    let _service = fixture.serve(&[]);
+    waiting(&fixture, "box", "app:v1");
+    execute(&fixture, "box", CHANGES);
+    let wanted = execute(&fixture, "box", LIST);
+    for part in
+        ["/deep/", "/fifo fifo 622", "/node character special file", "/bin/link symbolic link 777 5 6", "/data/hidden directory 700"]
+    {
+        assert!(wanted.contains(part), "{wanted}");
+    }
+    let made = fixture.pando(&["commit", "-m", "with changes", "-c", "ENV A=2", "-c", "CMD [\"cat\", \"/data/new\"]", "box", "app:v2"]);
+    assert!(made.status == 0 && made.output.starts_with("sha256:") && made.errors.is_empty(), "{}", made.errors);
+    assert_eq!(listed(&fixture, "app:v2"), wanted);
+    said(&fixture.pando(&["run", "--image", "app:v2"]), "newmore\n");
+    said(
+        &fixture.pando(&["run", "--image", "app:v2", "sh", "-c", "echo $A; pwd; ls /scratch 2>&1 || true"]),
+        "2\n/data\nls: /scratch: No such file or directory\n",
+    );
+    // The image below it is as it was.
+    said(&fixture.run(&["cat", "/data/new"]), "new");
+    let described: Value = serde_json::from_str(&fixture.image(&["inspect", "app:v2"]).output).expect("it is JSON");
+    assert_eq!(described[0]["RootFS"]["Layers"].as_array().map(Vec::len), Some(3));
+    // An image of an image, in which a directory of a lower layer has moved.
+    waiting(&fixture, "second", "app:v2");
+    execute(&fixture, "second", "busybox mv /data /moved; busybox mv /moved/hidden /hidden; busybox rm /bin/bb; busybox touch -d @5 /bin");
+    let wanted = execute(&fixture, "second", LIST);
+    assert_eq!(fixture.pando(&["commit", "-c", "WORKDIR /", "second", "app:v3"]).status, 0);
+    assert_eq!(listed(&fixture, "app:v3"), wanted);
+    // The other cell goes on, and its image is not removed.
+    said(&fixture.pando(&["exec", "box", "cat", "/data/hidden/inner"]), "inner\n");
+}
+
+#[test]
+fn only_running_cells_of_images_are_committed() {
+    needs_kvm!();
+    let fixture = loaded(json!({ "Cmd": ["/bin/sh"] }));
+    refused(&fixture.pando(&["commit", "box", "app:v2"]), 125, &["start `pando serve`"]);
+    let service = fixture.serve(&[]);
+    refused(&fixture.pando(&["commit", "box", "app:v2"]), 125, &["there is no cell box"]);
+    assert_eq!(fixture.pando(&["run", "-d", "--name", "ended", "--image", "app:v1", "sh", "-c", "exit"]).status, 0);
+    service.json("GET", "/v1/cells/ended/wait", Value::Null);
+    refused(&fixture.pando(&["commit", "ended", "app:v2"]), 125, &["it has ended"]);
+    assert_eq!(fixture.pando(&["run", "-d", "--name", "host", "busybox", "sleep", "1000"]).status, 0);
+    refused(&fixture.pando(&["commit", "host", "app:v2"]), 125, &["--image NAME"]);
+    refused(&fixture.pando(&["commit", "host", "no name"]), 125, &["no name"]);
+    // A template of an image has its layers, too.
+    let script = "eval \"$(pando-ready -s)\"; echo $1 > /data/given; while :; do sleep 1000; done";
+    let made = fixture.pando(&["template", "create", "--no-train", "--image", "app:v1", "warm", "--", "sh", "-c", script]);
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    assert_eq!(fixture.pando(&["clone", "-d", "--name", "clone", "warm", "word"]).status, 0);
+    execute(&fixture, "clone", "until cat /data/given; do :; done 2>/dev/null");
+    assert_eq!(fixture.pando(&["commit", "clone", "app:v2"]).status, 0);
+    said(&fixture.pando(&["run", "--image", "app:v2", "cat", "/data/given"]), "word\n");
+}
+
+/// The content of a member of a cell's changes, as the host's tar finds it.
+fn member(service: &Service, fixture: &Fixture, names: &[&str]) -> Vec<String> {
+    fs::write(fixture.path("changes.tar"), service.bytes("GET", "/v1/cells/box/changes", b"")).expect("there is room");
+    let content = |name: &&str| {
+        let output = Command::new(host_program("tar")).arg("-xOf").arg(fixture.path("changes.tar")).arg(name).output().expect("tar starts");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).trim().to_owned()
+    };
+    names.iter().map(content).collect()
+}
+
+#[test]
+fn no_program_runs_while_changes_are_read() {
+    needs_kvm!();
+    let fixture = loaded(json!({ "Cmd": ["/bin/sh"] }));
+    let service = fixture.serve(&[]);
+    // The number is in the first file before it is in the last one, and much lies between them.
+    let script = "echo 0 > /1; busybox dd if=/dev/urandom of=/2 bs=1M count=8 2>/dev/null; echo 0 > /3; echo ready; i=0; \
+        while :; do i=$((i+1)); echo $i > /1; echo $i > /3; done";
+    assert_eq!(fixture.pando(&["run", "-d", "--name", "box", "--image", "app:v1", "sh", "-c", script]).status, 0);
+    service.hear("/v1/cells/box", "ready");
+    for _ in 0..3 {
+        // An empty file was truncated and not written yet.
+        let [first, last]: [String; 2] = member(&service, &fixture, &["1", "3"]).try_into().expect("two files");
+        let [first, last]: [Option<u64>; 2] = [first.parse::<u64>().ok(), last.parse().ok()];
+        assert!(first.zip(last).is_none_or(|(first, last)| first == last || first == last + 1), "{first:?} {last:?}");
+    }
+    // A client that does not read the archive, and disconnects, does not stop the cell for good.
+    let before: u64 = execute(&fixture, "box", "until cat /3 | busybox grep .; do :; done").trim().parse().expect("a number");
+    drop(service.send("GET", "/v1/cells/box/changes", b""));
+    execute(&fixture, "box", &format!("until [ $(cat /3)0 -gt {before}0 ]; do :; done 2>/dev/null"));
+}
