@@ -13,6 +13,7 @@ from ._cell import AsyncCell
 from ._commands import AsyncCommands
 from ._errors import (
     BadRequest,
+    BuildError,
     CannotBeShown,
     ConnectionLost,
     Error,
@@ -38,7 +39,8 @@ from ._handle import AsyncCommandHandle
 from ._pty import AsyncPty, AsyncPtyHandle, PtySize
 from ._results import Context, DisplayData, Execution, Logs
 from ._sandbox import AsyncSandbox
-from ._sync import Cell, Client, CommandHandle, Commands, Files, Pty, PtyHandle, Sandbox, run
+from ._sync import Cell, Client, CommandHandle, Commands, Files, Pty, PtyHandle, Sandbox, Template, run
+from ._template import AsyncTemplate
 from ._types import (
     Addresses,
     CellInfo,
@@ -54,7 +56,7 @@ from ._types import (
     SandboxOptions,
     ServerInfo,
     Signal,
-    Template,
+    TemplateInfo,
     TemplateOptions,
 )
 
@@ -68,7 +70,9 @@ __all__ = [
     "AsyncPty",
     "AsyncPtyHandle",
     "AsyncSandbox",
+    "AsyncTemplate",
     "BadRequest",
+    "BuildError",
     "CannotBeShown",
     "Cell",
     "CellInfo",
@@ -114,6 +118,7 @@ __all__ = [
     "Signal",
     "Template",
     "TemplateExists",
+    "TemplateInfo",
     "TemplateOptions",
     "UnusableTemplate",
     "WriteEntry",

@@ -18,7 +18,7 @@ from ._cell import AsyncCell
 from ._errors import NoSuchTemplate, ServerError, ServerMissing, TemplateExists, UnusableTemplate
 from ._io import Http, Io, Tasks
 from ._stream import ResponseLines, translated
-from ._types import CellInfo, Options, Result, ServerInfo, Template, TemplateOptions
+from ._types import CellInfo, Options, Result, ServerInfo, TemplateInfo, TemplateOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -68,6 +68,8 @@ class AsyncClient:
         The code finds `arguments` behind `sys.argv[0]`. For other templates than "python", `code` is the first argument.
         The other options are those of `Options`. An interruption ends the clone.
         """
+        if template.startswith(_wire.SESSION):
+            return await self._run_in_session(code, template, arguments, stdin, options)
         order = _wire.Order(template, [code, *arguments], stdin, options)
         return await self._cloned(_wire.run, order)
 
@@ -86,17 +88,17 @@ class AsyncClient:
         """Returns the server's version and resources."""
         return await self.do(_wire.server_info())
 
-    async def templates(self) -> List[Template]:
+    async def templates(self) -> List[TemplateInfo]:
         """Lists all templates."""
         return await self.do(_wire.templates())
 
-    async def template(self, name: str) -> Template:
+    async def template(self, name: str) -> TemplateInfo:
         """Returns the template of this name."""
         return await self.do(_wire.template(name))
 
     async def create_template(
         self, name: str, arguments: Sequence[str] = (), **options: Unpack[TemplateOptions]
-    ) -> Template:
+    ) -> TemplateInfo:
         """Starts a program, waits until it reports that it is ready, and stores it as a template of this name.
 
         The options are those of `TemplateOptions`, as in `pando template create`. Without `arguments`, creates the standard
@@ -132,6 +134,17 @@ class AsyncClient:
 
     def __repr__(self) -> str:
         return f"<AsyncClient at {str(self.socket)!r}>"
+
+    async def _run_in_session(
+        self, code: str, template: str, arguments: Sequence[str], stdin: Union[str, bytes, None], options: Options
+    ) -> Result:
+        """Runs code in a new clone of a session, which a recipe has made: it takes no arguments and no input."""
+        from ._sandbox import AsyncSandbox
+
+        if arguments or stdin is not None:
+            raise ValueError("arguments, stdin: a template that a recipe has made of the host's Python has neither; begin the recipe with image(NAME)")
+        async with AsyncSandbox(template, client=self, **options) as sandbox:
+            return await sandbox.run(code)
 
     async def start_order(self, order: _wire.Order) -> AsyncCell:
         """Starts a clone."""
@@ -197,7 +210,7 @@ class AsyncClient:
                 return place not in self._hidden
             if outdated or not await self._has_template(name):
                 try:
-                    with _telling(name, f"the virtual environment {place}"):
+                    with reported(name, f"the virtual environment {place}"):
                         words = [str(_venv.python(place)), "-m", "pando"]
                         # Named as a volume, so that a server that cannot see it refuses.
                         shown = [f"{place}:{place}"]
@@ -238,7 +251,7 @@ class AsyncClient:
                 await self.template(name)
             except NoSuchTemplate:
                 try:
-                    with _telling(name, "this host's Python"):
+                    with reported(name, "this host's Python"):
                         await self.create_template(name)
                 except TemplateExists:
                     # Another process has created it first.
@@ -256,7 +269,7 @@ async def _pieces(http: Http, response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _telling(name: str, source: str) -> Iterator[None]:
+def reported(name: str, source: str) -> Iterator[None]:
     """Reports a slow operation to the user."""
     since = time.monotonic()
     print(f'pando: creating the template "{name}" from {source}, once...', file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from ._handle import AsyncCommandHandle
 from ._job import Job, OnBytes
 from ._stream import Requests, ResponseLines
 from ._text import OnText
-from ._types import CellInfo, ExecOptions, ExecResult, Outcome, Piece, Signal, Template
+from ._types import CellInfo, ExecOptions, ExecResult, Outcome, Piece, Signal, TemplateInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -110,7 +110,7 @@ class AsyncCell:
         """Kills it, or sends its program "terminate" (SIGTERM) or "interrupt" (SIGINT). Its output can still be read."""
         await self._client.do(_wire.kill(self.id, signal))
 
-    async def freeze(self, name: str, *, force: bool = False, replace: bool = False) -> Template:
+    async def freeze(self, name: str, *, force: bool = False, replace: bool = False) -> TemplateInfo:
         """Turns it into a template in its present state. The cell itself does not continue; its clones do.
 
         `force`: freezes it without the cooperation of its library OS. The random numbers of its clones are then not

@@ -21,6 +21,10 @@ class ConnectionLost(Error):
     """The server closed the connection during an operation."""
 
 
+class BuildError(Error):
+    """A step of a template's recipe failed. The message has the end of its output."""
+
+
 class SandboxEnded(Error):
     """The sandbox's cell has ended, so it cannot run code. `outcome` is the cell's outcome, if it is known."""
 

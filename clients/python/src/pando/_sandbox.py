@@ -17,7 +17,7 @@ from ._errors import NoSuchCell, NoSuchTemplate, ServerError, WrongState, refusa
 from ._files import AsyncFiles
 from ._pty import AsyncPty
 from ._text import OnText
-from ._types import ExecOptions, ExecResult, SandboxOptions, Template
+from ._types import ExecOptions, ExecResult, SandboxOptions, TemplateInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -206,7 +206,7 @@ class AsyncSandbox(SandboxCode):
                 self._state.check()
             raise
 
-    async def _freeze(self, cell: AsyncCell, name: str, replace: bool) -> Template:
+    async def _freeze(self, cell: AsyncCell, name: str, replace: bool) -> TemplateInfo:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             return await cell.freeze(name, replace=replace)

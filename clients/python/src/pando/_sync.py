@@ -40,12 +40,16 @@ from ._files import AsyncFiles
 from ._handle import AsyncCommandHandle
 from ._io import Threads, done
 from ._pty import AsyncPty, AsyncPtyHandle
+from ._recipe import Recipe
 from ._sandbox import AsyncSandbox, check_paused
+from ._template import build
 from ._text import OnText
 from ._types import ExecResult, Options, Piece, Result, SandboxOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec, Self, Unpack
+
+    from ._template import BuildOptions
 
     P = ParamSpec("P")
 
@@ -308,6 +312,27 @@ class Sandbox(_Waiting[AsyncSandbox]):
     def cell(self) -> Optional[Cell]:
         """The cell; None before it is started."""
         return Cell(self._steps.cell) if self._steps.cell else None
+
+
+class Template(Recipe):
+    """A recipe of a template: each method returns a recipe with one more step, and `build` executes them.
+
+    The template is kept, and found again by the recipe: its steps, the content of the files that it copies, and its image.
+
+    >>> name = pando.Template().pip_install("pandas").preload("pandas").build()
+    >>> with pando.Sandbox(name) as s:
+    ...     s.run("import pandas")
+    """
+
+    def build(self, *, client: Optional[Client] = None, **options: Unpack[BuildOptions]) -> str:
+        """Builds the template, unless there is one of the same recipe, and returns its name.
+
+        `memory` is the limit of the cell in which the steps run, and the default one of clones. `timeout` (seconds) limits all
+        steps together. `allow` names the destinations that the steps may reach, as for cells; by default "public" if a step
+        installs packages from a network, otherwise none. `on_output` receives the steps' output. `force` builds it again.
+        Raises BuildError if a step fails. `remove_template` of the client removes the template.
+        """
+        return done(build(self, (client or default_client())._steps, **options))
 
 
 class Files:

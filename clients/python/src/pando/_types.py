@@ -135,7 +135,7 @@ class CellInfo:
 
 
 @dataclass(frozen=True)
-class Template:
+class TemplateInfo:
     """A template of the server."""
 
     name: str
@@ -164,6 +164,8 @@ class ServerInfo:
     memory_bytes: int
     """The limit of all cells' memory together."""
     free_bytes: int
+    templates: str = ""
+    """The directory in which it stores its templates."""
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,8 @@ class TemplateOptions(TypedDict, total=False):
     """Seconds that it may take until it is ready."""
     volumes: Sequence[str]
     """Files and directories of the host that it sees, `HOST:CELL`, from those that the server was started with."""
+    image: Optional[str]
+    """The container image that it sees instead of the host's software."""
     root: Optional[str]
     """The root that it sees instead of the host's software."""
     bare: bool
@@ -281,6 +285,7 @@ class ExecOptions(TypedDict, total=False):
     directory: Optional[str]
     """Its working directory; by default that in which the cell's program was started."""
     user: Optional[str]
-    """Its user: `UID` or `UID:GID`; by default that of the cell's program."""
+    """Its user and group, by name or number as the cell's lists have them: `USER` or `USER:GROUP`; by default those of the cell's
+    program."""
     timeout: Optional[float]
     """Seconds after which it is ended."""

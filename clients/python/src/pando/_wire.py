@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import (
     Any,
     Callable,
@@ -37,7 +37,7 @@ from ._types import (
     Result,
     ServerInfo,
     Signal,
-    Template,
+    TemplateInfo,
     TemplateOptions,
 )
 
@@ -46,6 +46,8 @@ OutputItem = Union[Piece, Outcome]
 
 STANDARD = frozenset({"python"})
 """Templates that the server creates from the host's software on request."""
+SESSION = "recipe-session-"
+"""The start of the names of templates that are frozen sessions: they wait for requests, and take no code as an argument."""
 STDIN_MAX = 64 << 10
 """Bytes of standard input that a cell buffers for a program even while nobody reads its output: a request is sent whole
 before its response is read."""
@@ -114,15 +116,15 @@ def server_info() -> Operation[ServerInfo]:
     return Operation("GET", "/v1", lambda value: _known(ServerInfo, value))
 
 
-def templates() -> Operation[List[Template]]:
+def templates() -> Operation[List[TemplateInfo]]:
     return Operation("GET", "/v1/templates", lambda value: [_template(each) for each in value])
 
 
-def template(name: str) -> Operation[Template]:
+def template(name: str) -> Operation[TemplateInfo]:
     return Operation("GET", f"/v1/templates/{_segment(name)}", _template)
 
 
-def create_template(name: str, arguments: Sequence[str], options: TemplateOptions) -> Operation[Template]:
+def create_template(name: str, arguments: Sequence[str], options: TemplateOptions) -> Operation[TemplateInfo]:
     check_options(options, TemplateOptions)
     return Operation("POST", "/v1/templates", _template, _json({**options, "name": name, "arguments": list(arguments)}))
 
@@ -137,6 +139,11 @@ def run(order: Order) -> Operation[Result]:
 
 def start(order: Order) -> Operation[int]:
     return Operation("POST", "/v1/cells", lambda value: _cell(value).id, order.body())
+
+
+def start_program(body: Mapping[str, Any]) -> Operation[int]:
+    """Starts a program in a cell of its own: the body has the fields of the service's protocol."""
+    return Operation("POST", "/v1/cells", lambda value: _cell(value).id, json.dumps(body).encode())
 
 
 def cells() -> Operation[List[CellInfo]]:
@@ -160,7 +167,7 @@ def kill(number: int, signal: Signal) -> Operation[None]:
     return Operation("POST", f"/v1/cells/{number}/kill", _nothing, params={"signal": signal})
 
 
-def freeze(number: int, name: str, force: bool, replace: bool) -> Operation[Template]:
+def freeze(number: int, name: str, force: bool, replace: bool) -> Operation[TemplateInfo]:
     body = _json({"name": name, "force": force, "replace": replace})
     return Operation("POST", f"/v1/cells/{number}/freeze", _template, body)
 
@@ -320,11 +327,11 @@ def decoded(text: Union[str, Mapping[str, str]]) -> bytes:
 
 def _known(kind: Type[T], value: Mapping[str, Any]) -> T:
     """Ignores unknown fields, which a newer server may send."""
-    return kind(**{field.name: value[field.name] for field in fields(kind)})
+    return kind(**{field.name: value[field.name] for field in fields(kind) if field.name in value or field.default is MISSING})
 
 
-def _template(value: Mapping[str, Any]) -> Template:
-    return _known(Template, {**value, "arguments": tuple(value["arguments"])})
+def _template(value: Mapping[str, Any]) -> TemplateInfo:
+    return _known(TemplateInfo, {**value, "arguments": tuple(value["arguments"])})
 
 
 def _cell(value: Mapping[str, Any]) -> CellInfo:
