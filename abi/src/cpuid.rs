@@ -34,4 +34,15 @@ impl Entry {
         }
         bytes
     }
+
+    /// Decodes the bytes of an entry.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Entry::SIZE]) -> Entry {
+        let mut words = [0; Entry::SIZE / 4];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        let [leaf, subleaf, indexed, a, b, c, d] = words;
+        Entry { leaf, subleaf, indexed, answer: [a, b, c, d] }
+    }
 }

@@ -141,6 +141,7 @@ impl Hypercall {
                 | Hypercall::StateRead { .. }
                 | Hypercall::StateWrite { .. }
                 | Hypercall::Donate { .. }
+                | Hypercall::ImageList { .. }
         )
     }
 
@@ -238,7 +239,8 @@ hypercalls! {
     /// batch has made last. Returns how many were performed: fewer than `calls` if the next one was refused. If that is the first,
     /// returns its refusal. The upper half of the result is the name of the child that was made last; other results are lost.
     21 Batch batch(address, calls);
-    /// Makes a child of the caller: a clone of the held cell `source`, which must be frozen, idle or not started. The child has `source`'s
+    /// Makes a child of the caller: a clone of the held cell `source`, which must be frozen, idle, not started, or halted by `cell_stop`;
+    /// a clone of a halted cell continues as if that had been frozen at the present time. The child has `source`'s
     /// registers, memory and disks, and no holdings. Its memory counts against its `quota` (pages) and against those of all its ancestors.
     /// It may have `cells` descendants. It keeps `source`'s limit of CPU time; its CPU weight is 100. Returns the child's holding.
     22 CellClone cell_clone(source, quota, cells);
@@ -293,11 +295,13 @@ hypercalls! {
     /// state, as `XSAVE` stores it. 3: the registers of its program, 18 words: those of the context, or those on save level 0 while the
     /// libOS runs. 4: records of its living descendants, also if it is not halted: as many whole ones as fit, after as many as the upper
     /// half of `kind` says. 5: the mounts of its spaces, two words each: the space and the address of a slot; the upper half of `kind` is
-    /// the number of mounts to leave out. 6: a bitmap of the swap numbers in its memory, from the upper half of `kind` on. Returns the
-    /// number of bytes.
+    /// the number of mounts to leave out. 6: a bitmap of the swap numbers in its memory, from the upper half of `kind` on. Of a child that
+    /// was not started: 7, all of its state but its memory; 8, its spaces and segments. Returns the number of bytes.
     37 StateRead state_read(cell, kind, address, bytes);
     /// Sets state of a halted child from `bytes` bytes at `address`: its whole context (`kind` 1), its vector state (2)
-    /// or the registers of its program (3). Returns 0.
+    /// or the registers of its program (3). Builds a child that was not started from an image: its spaces and segments (8), which removes
+    /// all of its memory; extents of their content, as `image_list` lists them (9), taken pages included; and all of its other state (7).
+    /// Returns 0.
     38 StateWrite state_write(cell, kind, address, bytes);
     /// Halts the calling cell if a parent watches for that, which finds the arguments in the reason. Returns 0.
     39 Report report(kind, first, second, third);
@@ -311,9 +315,9 @@ hypercalls! {
     /// libOS's pages stay. Returns in bits 0 to 31 how many pages lie between `address` and the first, and in bits 32 to 63 how many were
     /// taken; 0 if none was found as far as was searched.
     41 Take take(space, address, pages, buffer, swap);
-    /// Gives pages back to a halted child: the content of those of `pages` pages (1 to 128) at `address` of `space` whose swap entries have
-    /// the numbers `swap`, `swap` + 1 and so on, up to the first other entry, lies at `buffer`, a page boundary in the running space. The
-    /// child pays for them. Returns their number.
+    /// Gives pages back to a child that is halted or was not started: the content of those of `pages` pages (1 to 128) at `address` of
+    /// `space` whose swap entries have the numbers `swap`, `swap` + 1 and so on, up to the first other entry, lies at `buffer`, a page
+    /// boundary in the running space. The child pays for them. Returns their number.
     42 Give give(space, address, pages, buffer, swap);
     /// Makes a port, at which the caller receives calls. Returns its name.
     43 PortCreate port_create();
@@ -329,6 +333,11 @@ hypercalls! {
     /// Answers a call with the message that the record at `message` describes, which uses up the right to reply. Returns 0; 1: nobody waits
     /// for the answer any more.
     46 Reply reply(reply, message);
+    /// Lists the memory of a child that was not started, as records of four words, at `address`, at most `bytes` bytes (40 to 65536). They
+    /// begin with a word: the position of the next records, all ones if there are none. The first `position` is 0. `base` is another such
+    /// child, whose memory the list is the difference to; tables that both share are skipped. 0: everything is listed. Returns the number
+    /// of bytes.
+    47 ImageList image_list(cell, base, position, address, bytes);
 }
 
 #[cfg(test)]

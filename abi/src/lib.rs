@@ -9,6 +9,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod cell_image;
 pub mod cells_device;
 pub mod channel;
 pub mod control;

@@ -43,6 +43,13 @@ pub mod state {
     pub const MOUNTS: u64 = 5;
     /// A bitmap of the swap numbers in its memory, read-only. The upper half of the kind is the number of the first bit.
     pub const SWAP_NUMBERS: u64 = 6;
+    /// Of a child that was not started: all of its state but its memory, its registers and rings included, as opaque bytes.
+    pub const IMAGE: u64 = 7;
+    /// Of a child that was not started: its spaces and segments ([`cell_image`](crate::cell_image)). Writing it removes all of its memory.
+    pub const LAYOUT: u64 = 8;
+    /// Of a child that was not started: extents of its memory, as records ([`cell_image`](crate::cell_image)). They can only be written:
+    /// `image_list` reads them.
+    pub const EXTENTS: u64 = 9;
 }
 
 /// Words of a context: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU.

@@ -135,6 +135,9 @@ pub const SWAP_OUT_SCAN: usize = 64;
 /// Extents of an image that one step of an import maps, each with a few tables: some 100 µs under the lock.
 pub const IMPORT_PIECE: usize = 32;
 
+/// Entries of taken pages that one step of the building of a child's memory stores: some 50 µs under the lock.
+pub const BUILD_PAGES: u64 = 8192;
+
 /// Tables of pages that one step of a count examines, each with 512 entries: about 100 µs under the lock.
 pub const PIECE_TABLES: usize = 64;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/dev/cells`: the calls of a process in a cell about nested cells.
 
+use pando_abi::cell_image::{ImageRecord, RECORD_WORDS};
 use pando_abi::cells_device::{BATCH, BATCH_WORDS, CALL, CALL_WORDS, PATH};
 use pando_abi::holding::{ChildState, ConsoleProgress, DonationEnd, fact, port};
-use pando_abi::hypercall::RECORD_WORDS;
-use pando_abi::limits::{MAX_BATCH_CALLS, MAX_SWAP_PAGES, MAX_WRITE_BYTES};
+use pando_abi::hypercall;
+use pando_abi::limits::{MAX_BATCH_CALLS, MAX_CONSOLE_BYTES, MAX_SWAP_PAGES, MAX_WRITE_BYTES};
 use pando_abi::memory::TakenPages;
 use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal};
 use std::fs::{File, OpenOptions};
@@ -178,7 +179,7 @@ impl CellsDevice {
     /// # Errors
     /// The device does not allow one of the calls.
     fn batch(&self, calls: &[Hypercall]) -> Result<std::result::Result<(usize, Option<HoldingName>), Refusal>> {
-        let records: Vec<[u64; RECORD_WORDS]> = calls.iter().map(|call| call.record()).collect();
+        let records: Vec<[u64; hypercall::RECORD_WORDS]> = calls.iter().map(|call| call.record()).collect();
         let mut words: [u64; BATCH_WORDS] = [records.as_ptr().expose_provenance() as u64, records.len() as u64, 0];
         // SAFETY: the request reads the records and reads and writes these words, all of them live; the words are exclusively ours. The
         // calls read memory that callers of this private function hold, and write none.
@@ -361,6 +362,24 @@ impl CellsDevice {
         let address = bytes.as_ptr().expose_provenance() as u64;
         let call = Hypercall::StateWrite { cell: child.bits(), kind, address, bytes: bytes.len() as u64 };
         self.perform("set the state of a nested cell", call).map(drop)
+    }
+
+    /// Lists the memory of a child that was not started, from a position on, as records ([`pando_abi::cell_image`]): as its difference to
+    /// that of another such child, if one is given. Returns the next position and the records.
+    ///
+    /// # Errors
+    /// One of them was started, or there is no such child.
+    pub fn list_image(&self, child: HoldingName, base: Option<HoldingName>, position: u64) -> Result<(u64, Vec<ImageRecord>)> {
+        let mut words = vec![0_u64; MAX_CONSOLE_BYTES as usize / 8];
+        let address = words.as_mut_ptr().expose_provenance() as u64;
+        let base = base.map_or(0, HoldingName::bits);
+        let call = Hypercall::ImageList { cell: child.bits(), base, position, address, bytes: MAX_CONSOLE_BYTES };
+        let bytes = self.perform("list the memory of a nested cell", call)?;
+        words.truncate(bytes as usize / 8);
+        let invalid = || Error::other("the kernel has returned an invalid list of memory");
+        let (next, records) = words.split_first().ok_or_else(invalid)?;
+        let records = records.as_chunks::<RECORD_WORDS>().0.iter().map(|words| ImageRecord::from_words(*words).ok_or_else(invalid));
+        Ok((*next, records.collect::<Result<_>>()?))
     }
 
     /// Sets the host name of a child that has not started.

@@ -89,6 +89,10 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) trap_calls: bool,
 
+    /// Name the files that the cell sees in a variable of the program, for `pando checkpoint`
+    #[arg(long, hide = true)]
+    pub(crate) name_view: bool,
+
     /// The program (a path, or a name to find in PATH) and its arguments. Options after the program belong to it
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required_unless_present = "image", trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     words: Vec<OsString>,

@@ -4,6 +4,7 @@
 use crate::api::CellState;
 use crate::arguments::Run;
 use crate::bench::Bench;
+use crate::checkpoint::{Checkpoint, Restore};
 use crate::client::{AttachOptions, CommitOptions, Exec, InspectOptions, Kill, Logs, RemoveOptions, Sleepers, StopOptions};
 use crate::clone::Clone;
 use crate::completion;
@@ -120,6 +121,12 @@ pub(crate) enum Command {
     /// Run a program in a cell with less memory than it needs, and keep the rest in a swap file
     #[command(override_usage = "pando page [OPTIONS] --memory SIZE --swap FILE PROGRAM [ARGS]...")]
     Page(Page),
+    /// Run a program in a cell, and write its whole state to a directory at intervals, for `pando restore`
+    #[command(override_usage = "pando checkpoint [OPTIONS] --every TIME -o DIR PROGRAM [ARGS]...")]
+    Checkpoint(Checkpoint),
+    /// Continue a program from a checkpoint that `pando checkpoint` has written
+    #[command(override_usage = "pando restore [OPTIONS] DIR[@NUMBER]")]
+    Restore(Restore),
     /// Check whether and how Pando runs on this host
     Doctor(Doctor),
     /// Measure Pando against the host, side by side in one run

@@ -7,6 +7,7 @@
 pub mod api;
 mod arguments;
 mod bench;
+mod checkpoint;
 mod cli;
 mod client;
 mod clone;
@@ -30,6 +31,7 @@ mod options;
 mod page;
 mod progress;
 mod pull;
+mod recipe;
 mod registry_login;
 mod run;
 mod service;
@@ -82,6 +84,8 @@ pub fn main() -> ExitCode {
         cli::Command::Debug(options) => debug::debug(&options),
         cli::Command::Trace(options) => trace::trace(&options),
         cli::Command::Page(options) => page::page(&options),
+        cli::Command::Checkpoint(options) => checkpoint::checkpoint(&options),
+        cli::Command::Restore(options) => checkpoint::restore(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),
         cli::Command::Completions { shell } => cli::print_completions(shell).map(|()| 0).map_err(Failure::Print),

@@ -5,6 +5,7 @@
 
 use crate::environment::{self, Variable};
 use crate::failure::Failure;
+use crate::recipe::Recipe;
 use crate::size::Size;
 use crate::{diagnostics, options};
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -19,6 +20,7 @@ use pando_manager::outcome::exit_status;
 use pando_manager::view::{ViewSpec, program_in_same_view};
 use std::ffi::{OsStr, OsString};
 use std::io::Error;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,6 +42,40 @@ impl MonitoredProgram {
         let memory = self.memory.iter().flat_map(|memory| ["-m".into(), memory.in_bytes().to_string().into()]);
         let around: Vec<OsString> = memory.chain(around.iter().cloned()).collect();
         self.program.start_in_cell(command, &around, inside)
+    }
+
+    /// The recipe of a program that is checkpointed.
+    ///
+    /// # Errors
+    /// A path or a word is not UTF-8.
+    pub(crate) fn recipe(&self) -> std::io::Result<Recipe> {
+        let text = |word: OsString| {
+            word.into_string().map_err(|word| Error::other(format!("`{}` is not UTF-8: checkpoints need names that are", word.display())))
+        };
+        let words = self.program.words.iter().cloned().map(text).collect::<std::io::Result<_>>()?;
+        let shown = shown(self.program.name()).map(PathBuf::into_os_string);
+        let volumes = self.program.volumes.iter().map(|volume| absolute_volume(volume));
+        let volumes = shown.into_iter().map(Ok).chain(volumes);
+        let volumes = volumes.map(|volume| text(volume?)).collect::<std::io::Result<_>>()?;
+        Ok(Recipe { words, memory: self.memory.map(Size::in_bytes), volumes })
+    }
+
+    /// Replaces this process by `pando run` of a command, in a cell that shows the files of a recipe and the directory of its checkpoints.
+    /// Returns the error if that fails.
+    pub(crate) fn start_in_cell_of(&self, recipe: &Recipe, directory: &Path, command: &str, inside: &[OsString]) -> Error {
+        let variables = || self.program.variables.iter().flat_map(|variable| ["-e".into(), variable.clone()]);
+        let place = self.program.directory.iter().flat_map(|place| ["-w".into(), place.clone().into_os_string()]);
+        let around: Vec<OsString> = place.chain(variables()).collect();
+        // A path is the same in the cell.
+        let name = shown(self.program.name()).map_or_else(|| self.program.name().to_owned(), PathBuf::into_os_string);
+        let words = [name].into_iter().chain(self.program.words[1..].iter().cloned());
+        let inside: Vec<OsString> = inside.iter().cloned().chain(variables()).chain(["--".into()]).chain(words).collect();
+        recipe.start_in_cell(directory, command, &around, &inside)
+    }
+
+    /// The name of the program.
+    pub(crate) fn name(&self) -> &OsStr {
+        self.program.name()
     }
 
     /// The program, in a nested cell.
@@ -154,10 +190,28 @@ impl ProgramOptions {
 
     /// Reports how the nested cell has ended, unless the program has chosen it. Returns the exit status.
     pub(crate) fn report(&self, state: ChildState) -> u8 {
-        let end = end_of(state);
-        diagnostics::report_end(self.name(), &end);
-        exit_status(&end)
+        report_end_of(self.name(), state)
     }
+}
+
+/// Reports how the nested cell of a program has ended, unless the program has chosen it. Returns the exit status.
+pub(crate) fn report_end_of(name: &OsStr, state: ChildState) -> u8 {
+    let end = end_of(state);
+    diagnostics::report_end(name, &end);
+    exit_status(&end)
+}
+
+/// A `-v` option with an absolute path of the host. A name of a volume stays.
+fn absolute_volume(volume: &OsStr) -> std::io::Result<OsString> {
+    let bytes = volume.as_bytes();
+    let end = bytes.iter().position(|byte| *byte == b':').unwrap_or(bytes.len());
+    let (path, rest) = (OsStr::from_bytes(&bytes[..end]), OsStr::from_bytes(&bytes[end..]));
+    if end < bytes.len() && path.to_str().is_some_and(host::is_plain_name) {
+        return Ok(volume.to_owned());
+    }
+    let mut absolute = host::absolute(Path::new(path))?.into_os_string();
+    absolute.push(rest);
+    Ok(absolute)
 }
 
 /// The path of a program that the cell must be shown, if it is given as a path.

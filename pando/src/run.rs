@@ -34,6 +34,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The variable that names the files which a cell sees.
+pub(crate) const VIEW_VARIABLE: &str = "PANDO_VIEW";
+
 /// Runs a program and returns its exit status.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     if options.terminal && !terminal::is_there() {
@@ -60,7 +63,10 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let _locks = volumes::acquire(&mut spec.volumes, &caller)?;
     let network = prepare_network(&connection, options.program(), &observer)?;
     let mut view = PreparedView::for_run(&spec, options.arguments(), &caller)?;
-    let program = view.program(&spec, &caller);
+    let mut program = view.program(&spec, &caller);
+    if options.name_view {
+        program.environment.push(name_of(&view)?);
+    }
     let start = ProgramStart::open(caller.cache.as_deref(), &program, mem::take(&mut view.fingerprints));
     let growth_max = options.write_limit.in_bytes();
     let mounts = mounts::start(&view.live, growth_max).map_err(|(volume, reason)| ViewError::Volume { volume, reason })?;
@@ -90,6 +96,16 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         start: Some(&start),
     };
     finish(&single, &kernel, cell, (view, mounts), network, &mut timings)
+}
+
+/// The line of the environment that names the files of a view: the same as long as none has changed.
+fn name_of(view: &PreparedView) -> Result<Vec<u8>, Failure> {
+    if view.fingerprints.is_empty() {
+        let error = std::io::Error::other("checkpoints need a directory for caches: set HOME or XDG_CACHE_HOME");
+        return Err(Failure::Nested(error));
+    }
+    let name: String = view.fingerprints.iter().map(|fingerprint| format!("{fingerprint:016x}")).collect();
+    Ok(format!("{VIEW_VARIABLE}={name}").into_bytes())
 }
 
 /// Options for the only cell of this process.

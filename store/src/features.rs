@@ -4,7 +4,7 @@
 //! Only features that a program could have chosen by `cpuid` count, under the names that Linux has for them (Intel SDM
 //! volume 2A, CPUID; AMD APM volume 3, appendix E).
 
-use pando_abi::cpuid::Entry;
+use pando_abi::cpuid::{END, Entry};
 
 /// A register of a `cpuid` result, with the numbers and names of its feature bits.
 struct Register {
@@ -120,6 +120,19 @@ pub(crate) fn of(answers: &[Entry]) -> Vec<u32> {
         entry.map_or(0, |entry| entry.answer[register.index])
     };
     REGISTERS.iter().map(answer).collect()
+}
+
+/// The feature words of a `cpuid` table as cells see it.
+#[must_use]
+pub fn features_of_table(table: &[u8]) -> Vec<u32> {
+    let entries = table.as_chunks::<{ Entry::SIZE }>().0.iter().map(Entry::from_bytes);
+    of(&entries.take_while(|entry| entry.leaf != END).collect::<Vec<_>>())
+}
+
+/// The names of the features that the first CPU has and the second lacks, by their feature words. `None`: there are none.
+#[must_use]
+pub fn missing_features(had: &[u32], has: &[u32]) -> Option<String> {
+    missing(had, has)
 }
 
 /// The names of the features that the first CPU has and the second lacks. `None`: there are none.

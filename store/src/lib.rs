@@ -17,5 +17,6 @@ mod template_file;
 mod writer;
 
 pub use error::Error;
+pub use features::{features_of_table, missing_features};
 pub use template_file::TemplateFile;
 pub use writer::{Summary, save};

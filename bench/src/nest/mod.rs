@@ -5,6 +5,7 @@
 //! The paper on recursive virtual machines (Ford et al., 1996) measures the same for its nested virtual machines. The programs measure the
 //! time themselves, so that the cells around only wait.
 
+mod checkpoint;
 mod idle;
 
 use crate::bare::Bare;
@@ -62,7 +63,8 @@ pub(crate) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
     let start = ["execute", &inner, "run", "--", "/bin/true"];
     let pairs = compare(pando, &program, &start, options.rounds(30), 1)?;
     report(Row::pairs("start-depth", REFERENCE, &pairs).noting("a further cell for /bin/true, from fork of the inner pando to wait"));
-    idle::run(options, pando, report)
+    idle::run(options, pando, report)?;
+    checkpoint::run(options, pando, report)
 }
 
 /// Compares a part of the program sixteen deep and one deep.

@@ -162,7 +162,17 @@ pub fn read_state(cell: u64, kind: u64, buffer: &mut [u8]) -> Result<u64, Refusa
     unsafe { perform(Hypercall::StateRead { cell, kind, address, bytes: buffer.len() as u64 }) }
 }
 
-/// Sets state of a halted child.
+/// Lists the memory of a child that was not started, from a position on. Returns the number of bytes.
+///
+/// # Errors
+/// The reason for the refusal.
+pub fn list_image(cell: u64, base: u64, position: u64, buffer: &mut [u8]) -> Result<u64, Refusal> {
+    let address = buffer.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: 1: it writes into the buffer, which is exclusively the caller's. 2: as in `call`.
+    unsafe { perform(Hypercall::ImageList { cell, base, position, address, bytes: buffer.len() as u64 }) }
+}
+
+/// Sets state of a child that is halted or was not started.
 ///
 /// # Errors
 /// The reason for the refusal.

@@ -9,13 +9,17 @@ use super::memory_operation::MemoryOperation;
 use super::operation::Operation;
 use super::share::{Share, Weight};
 use super::watch::{ResumeMode, StateKind, WatchMask};
-use crate::memory::{SwapNumber, TreeCursor};
+use crate::memory::{BuildProgress, SwapNumber, TreeCursor};
+use pando_abi::cell_image::RECORD_BYTES;
 use pando_abi::holding::{fact, holding_of_space, limit, port, stop};
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::watch::{CONTEXT_WORDS, VECTOR_BYTES};
 use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal, Registers, SpaceIndex};
 use pando_machine::PageCount;
+
+/// The least room for a list: a position and a record.
+const LIST_LEAST: u64 = 8 + RECORD_BYTES as u64;
 
 /// Bytes in the memory of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +118,35 @@ pub(crate) enum ChildOperation {
         child: HoldingName,
         /// The list so far.
         listing: SwapListing,
+    },
+    /// List the memory of a child that was not started.
+    ListImage {
+        /// The child.
+        child: HoldingName,
+        /// Another such child, to whose memory the list is the difference.
+        base: Option<HoldingName>,
+        /// The position in the list.
+        position: u64,
+        /// The caller's buffer.
+        buffer: CallerBytes,
+    },
+    /// Set the state of a child that was not started, or its spaces and segments.
+    BuildState {
+        /// The child.
+        child: HoldingName,
+        /// The part of its state.
+        kind: StateKind,
+        /// The state.
+        bytes: CallerBytes,
+    },
+    /// Add content to the memory of a child that was not started.
+    BuildMemory {
+        /// The child.
+        child: HoldingName,
+        /// The records.
+        bytes: CallerBytes,
+        /// The progress in them.
+        progress: BuildProgress,
     },
     /// Read output of a child.
     ConsoleRead {
@@ -217,20 +250,18 @@ impl ChildOperation {
             }
             Hypercall::Take { space, address, pages, buffer, swap } => ChildOperation::Take(transfer(space, address, pages, buffer, swap)?),
             Hypercall::Give { space, address, pages, buffer, swap } => ChildOperation::Give(transfer(space, address, pages, buffer, swap)?),
-            Hypercall::StateWrite { cell, kind, address, bytes } => {
-                let kind = StateKind::from_bits(kind)?;
-                let wanted = match kind {
-                    StateKind::Reason | StateKind::Descendants { .. } | StateKind::Mounts { .. } | StateKind::SwapNumbers { .. } => {
-                        return Err(Refusal::ReadOnly);
-                    }
-                    StateKind::Context => CONTEXT_WORDS * 8,
-                    StateKind::Vector => VECTOR_BYTES,
-                    StateKind::Program => Registers::WORDS * 8,
-                };
-                if bytes != wanted as u64 {
+            Hypercall::StateWrite { cell, kind, address, bytes } => state_write(cell, kind, address, bytes)?,
+            Hypercall::ImageList { cell, base, position, address, bytes } => {
+                if bytes < LIST_LEAST {
                     return Err(Refusal::BadArgument);
                 }
-                ChildOperation::StateWrite { child: holding(cell)?, kind, bytes: CallerBytes { address, count: wanted } }
+                let base = if base == 0 { None } else { Some(holding(base)?) };
+                ChildOperation::ListImage {
+                    child: holding(cell)?,
+                    base,
+                    position,
+                    buffer: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)?,
+                }
             }
             Hypercall::CellEnd { cell } => apply(cell, Operation::End(End::Killed))?,
             Hypercall::CellLimit { cell, kind, value } => apply(cell, limiting(kind, value)?)?,
@@ -281,6 +312,29 @@ fn state_read(cell: u64, kind: u64, buffer: CallerBytes) -> Result<ChildOperatio
         },
         kind => ChildOperation::StateRead { child, kind, buffer },
     })
+}
+
+fn state_write(cell: u64, kind: u64, address: u64, bytes: u64) -> Result<ChildOperation, Refusal> {
+    let kind = StateKind::from_bits(kind)?;
+    let wanted = match kind {
+        StateKind::Reason | StateKind::Descendants { .. } | StateKind::Mounts { .. } | StateKind::SwapNumbers { .. } => {
+            return Err(Refusal::ReadOnly);
+        }
+        StateKind::Context => CONTEXT_WORDS * 8,
+        StateKind::Vector => VECTOR_BYTES,
+        StateKind::Program => Registers::WORDS * 8,
+        StateKind::Image | StateKind::Layout | StateKind::Extents => {
+            let (child, bytes) = (holding(cell)?, caller_bytes(address, bytes, MAX_CONSOLE_BYTES)?);
+            return Ok(match kind {
+                StateKind::Extents => ChildOperation::BuildMemory { child, bytes, progress: BuildProgress::default() },
+                kind => ChildOperation::BuildState { child, kind, bytes },
+            });
+        }
+    };
+    if bytes != wanted as u64 {
+        return Err(Refusal::BadArgument);
+    }
+    Ok(ChildOperation::StateWrite { child: holding(cell)?, kind, bytes: CallerBytes { address, count: wanted } })
 }
 
 /// A transfer of pages between the caller and a child, whose space is named.
@@ -388,9 +442,13 @@ mod tests {
             Hypercall::CellStop { cell, how: 4 },
             Hypercall::CellWatch { cell, mask: 16 },
             Hypercall::CellResume { cell, how: 3 },
-            Hypercall::StateRead { cell, kind: 7, address: 0, bytes: 8 },
+            Hypercall::StateRead { cell, kind: 10, address: 0, bytes: 8 },
             Hypercall::StateRead { cell, kind: 0, address: 0, bytes: 0 },
             Hypercall::StateWrite { cell, kind: 1, address: 0, bytes: 8 },
+            Hypercall::StateRead { cell, kind: 7 | 1 << 32, address: 0, bytes: 8 },
+            Hypercall::StateWrite { cell, kind: 9, address: 0, bytes: 65537 },
+            Hypercall::ImageList { cell, base: 0, position: 0, address: 0, bytes: 39 },
+            Hypercall::ImageList { cell, base: 0, position: 0, address: 0, bytes: 65537 },
             Hypercall::CellState { cell, fact: 5 },
             Hypercall::CellLimit { cell, kind: 4, value: 1 },
             Hypercall::CellLimit { cell, kind: 3, value: 10_001 },

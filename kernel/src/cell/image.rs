@@ -59,15 +59,38 @@ impl CellImage {
     /// # Errors
     /// No cell can have this state.
     pub(crate) fn check(&self) -> Result<(), BadImage> {
-        let CellRecord { generation, clone_index, clones_made, host_name, .. } = &self.record;
-        if [generation, clone_index, clones_made].into_iter().any(|count| *count > COUNT_MAX) || host_name.len() > HOST_NAME_BYTES {
-            return Err(BadImage("its clone count, generation or host name is out of range"));
-        }
-        let positions = [Some(self.console), self.channel].into_iter().flatten();
-        if self.reserved.len() != RESERVED_BYTES || positions.into_iter().any(|positions| positions.progress > MAX_DESCRIPTOR_BYTES) {
-            return Err(BadImage("its ring state is invalid"));
-        }
+        self.record.check()?;
+        check_rings(&self.reserved, [Some(self.console), self.channel])?;
         self.memory.check(RESERVED_PAGES)
+    }
+}
+
+/// Checks the pages that the kernel keeps for a cell, and its own positions in their rings.
+fn check_rings(reserved: &[u8], positions: [Option<RingPositions>; 2]) -> Result<(), BadImage> {
+    let is_sound = positions.into_iter().flatten().all(|positions| positions.progress <= MAX_DESCRIPTOR_BYTES);
+    if reserved.len() == RESERVED_BYTES && is_sound { Ok(()) } else { Err(BadImage("its ring state is invalid")) }
+}
+
+/// All state of a cell but the content of its memory, as its parent reads and sets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CellState {
+    pub(crate) record: CellRecord,
+    pub(crate) console: RingPositions,
+    /// The virtual registers and the rings.
+    pub(crate) reserved: Vec<u8>,
+}
+
+impl CellState {
+    /// The bytes that the parent gets.
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        postcard::to_allocvec(self).ok()
+    }
+
+    /// Decodes bytes of the parent. `None`: no cell can have this state.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<CellState> {
+        let (state, rest): (CellState, _) = postcard::take_from_bytes(bytes).ok()?;
+        let is_sound = rest.is_empty() && state.record.check().is_ok() && check_rings(&state.reserved, [Some(state.console), None]).is_ok();
+        is_sound.then_some(state)
     }
 }
 
@@ -113,6 +136,15 @@ impl CellRecord {
             freeze_history: cell.freeze_history,
             host_name: cell.identity.host_name.clone(),
         }
+    }
+
+    /// Checks the counts and the name.
+    fn check(&self) -> Result<(), BadImage> {
+        let CellRecord { generation, clone_index, clones_made, host_name, .. } = self;
+        if [generation, clone_index, clones_made].into_iter().any(|count| *count > COUNT_MAX) || host_name.len() > HOST_NAME_BYTES {
+            return Err(BadImage("its clone count, generation or host name is out of range"));
+        }
+        Ok(())
     }
 
     /// Gives a new cell the recorded state. Returns its execution context, which was not started.

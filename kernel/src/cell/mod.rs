@@ -158,12 +158,17 @@ impl Cell {
         let memory = self.memory.clone_set(frames, account);
         let record = CellRecord::of(self, execution);
         // An idle cell was not frozen; it may be a clone of a cell that was.
-        let is_idle = matches!(execution.run_state(), RunState::Idle { .. });
+        let freeze_history = match execution.run_state() {
+            RunState::Idle { .. } => self.freeze_history.after_running(),
+            // It continues elsewhere at this time.
+            RunState::Halted => self.freeze_history.after_forced_freeze(frames.machine().now(), true),
+            _ => self.freeze_history,
+        };
         let record = CellRecord {
             generation: self.identity.generation + 1,
             clone_index: self.clones_made,
             clones_made: 0,
-            freeze_history: if is_idle { self.freeze_history.after_running() } else { self.freeze_history },
+            freeze_history,
             ..record
         };
         self.clones_made += 1;

@@ -144,8 +144,10 @@ pub(crate) enum Requirement {
     Halted,
     /// It neither runs nor waits for a vCPU.
     AtRest,
-    /// It can be cloned: its state is complete, and the libOS expects a clone.
+    /// It can be cloned: its state is complete, and the libOS expects a clone. A halted cell must have been halted by its parent.
     Cloneable,
+    /// It was not started, or is halted.
+    Givable,
     /// It is frozen.
     Frozen,
     /// It is not frozen.
@@ -162,7 +164,8 @@ impl Requirement {
             Requirement::Active => !matches!(state, RunState::New | RunState::Halted | RunState::Frozen),
             Requirement::Halted => matches!(state, RunState::Halted),
             Requirement::AtRest => state.is_at_rest(),
-            Requirement::Cloneable => matches!(state, RunState::Frozen | RunState::New | RunState::Idle { .. }),
+            Requirement::Cloneable => matches!(state, RunState::Frozen | RunState::New | RunState::Idle { .. } | RunState::Halted),
+            Requirement::Givable => matches!(state, RunState::New | RunState::Halted),
             Requirement::Frozen => matches!(state, RunState::Frozen),
             Requirement::NotFrozen => !matches!(state, RunState::Frozen),
         }
@@ -176,7 +179,7 @@ impl Requirement {
             Requirement::Living => "retry",
             Requirement::NotStarted => "use a cell that was not started, such as a new clone",
             Requirement::Started | Requirement::Active => "use a clone of it",
-            Requirement::Halted => "halt it first",
+            Requirement::Halted | Requirement::Givable => "halt it first",
             Requirement::AtRest | Requirement::Cloneable => "wait until it is idle, or freeze it first",
             Requirement::Frozen => "freeze it first",
             Requirement::NotFrozen => "use a clone of it",

@@ -85,6 +85,12 @@ pub(crate) enum StateKind {
         /// The first of them.
         first: u32,
     },
+    /// Of a child that was not started: all of its state but its memory.
+    Image,
+    /// Of a child that was not started: its spaces and segments.
+    Layout,
+    /// Of a child that was not started: extents of its memory.
+    Extents,
 }
 
 impl StateKind {
@@ -98,6 +104,9 @@ impl StateKind {
             state::CONTEXT => Ok(StateKind::Context),
             state::VECTOR => Ok(StateKind::Vector),
             state::PROGRAM => Ok(StateKind::Program),
+            state::IMAGE => Ok(StateKind::Image),
+            state::LAYOUT => Ok(StateKind::Layout),
+            state::EXTENTS => Ok(StateKind::Extents),
             // The upper half is a number for these kinds only.
             _ => {
                 let first = (bits >> 32) as u32;
@@ -131,9 +140,13 @@ impl CpuState {
     pub(crate) fn decode(kind: StateKind, bytes: &[u8]) -> Result<CpuState, Refusal> {
         let words = || bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<u64>>();
         let state = match kind {
-            StateKind::Reason | StateKind::Descendants { .. } | StateKind::Mounts { .. } | StateKind::SwapNumbers { .. } => {
-                return Err(Refusal::ReadOnly);
-            }
+            StateKind::Reason
+            | StateKind::Descendants { .. }
+            | StateKind::Mounts { .. }
+            | StateKind::SwapNumbers { .. }
+            | StateKind::Image
+            | StateKind::Layout
+            | StateKind::Extents => return Err(Refusal::ReadOnly),
             StateKind::Context => words().try_into().ok().and_then(Context::from_words).map(CpuState::Context),
             StateKind::Program => words().try_into().ok().map(|words| CpuState::Program(Registers::from_words(words))),
             StateKind::Vector => {

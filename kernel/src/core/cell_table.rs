@@ -8,6 +8,7 @@ use super::sleepers::{Idleness, Sleep};
 use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::run_state::RunState;
+use crate::cell::watch::Watch;
 use crate::cell::{Cell, CellId};
 use crate::device::card::{Card, CardContext, PeerCells};
 use crate::device::console::Console;
@@ -17,6 +18,7 @@ use crate::network::{Networks, Owner};
 use crate::sched::allowance::Allowance;
 use crate::sched::donation::Donation;
 use pando_abi::Event;
+use pando_abi::watch::HaltReason;
 use pando_machine::Nanos;
 use std::iter;
 use std::mem;
@@ -75,6 +77,19 @@ impl LiveCell {
             idleness: Idleness::default(),
             sleep: None,
         }
+    }
+
+    /// Whether a cell is its parent, and holds it.
+    pub(super) fn is_child_of(&self, cell: Option<CellId>) -> bool {
+        self.parent.is_some_and(|parent| parent.is_holding && Some(parent.cell) == cell)
+    }
+
+    /// Whether its state is complete for a clone: if it is halted, by its parent, and between two instructions. What else has halted it
+    /// may not be over.
+    pub(super) fn has_complete_state(&self, cloner: Option<CellId>) -> bool {
+        let Watch { reason, is_stepping, .. } = self.cell.watch;
+        let is_halted = self.execution.run_state() == RunState::Halted;
+        !is_halted || (self.is_child_of(cloner) && reason == Some(HaltReason::Requested) && !is_stepping)
     }
 
     /// Serves the rings of its devices.
@@ -177,6 +192,14 @@ impl CellTable {
     /// A living cell.
     pub(super) fn get_mut(&mut self, id: CellId) -> Option<&mut LiveCell> {
         if let Some(CellSlot::Living(live)) = self.slot(id) { Some(live) } else { None }
+    }
+
+    /// A living cell, to look at.
+    pub(super) fn get(&self, id: CellId) -> Option<&LiveCell> {
+        match self.slots.get(id.index as usize) {
+            Some((generation, CellSlot::Living(live))) if *generation == id.generation => Some(live),
+            _ => None,
+        }
     }
 
     /// The living cell in a slot.

@@ -156,7 +156,7 @@ impl Kernel {
         self.attempt("import", |state| {
             state.disk(contents).ok_or(OperatorError::NoSuchDisk)?;
             let (live, frames) = state.require(id, Requirement::NotStarted)?;
-            live.cell.memory.build_spaces(frames, &image.memory, contents);
+            live.cell.memory.build_spaces(frames, &image.memory, Some(contents));
             Ok(live.cell.restore_reserved_pages(frames, &image.reserved)?)
         })?;
         for (index, tree) in image.memory.trees().enumerate() {

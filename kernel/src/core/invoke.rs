@@ -148,7 +148,12 @@ impl State {
     /// Clones a cell, for a parent or for the operator.
     pub(super) fn clone_cell(&mut self, source: CellId, quota: PageCount, parent: Option<CellId>) -> Result<CellId, OperationError> {
         let (live, _) = self.require(source, Requirement::Cloneable)?;
-        if live.cell.memory.is_taken_from() {
+        if !live.has_complete_state(parent) {
+            let state = live.execution.run_state();
+            return Err(OperationError::WrongState { cell: source, state, requirement: Requirement::Cloneable });
+        }
+        // A parent has the pages that it has taken from its own child, for the clone as well.
+        if live.cell.memory.is_taken_from() && !live.is_child_of(parent) {
             return Err(Refusal::Taken.into());
         }
         let reservation = self.reserve(quota, parent)?;

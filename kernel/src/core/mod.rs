@@ -20,6 +20,7 @@ mod export;
 mod freezing;
 mod holdings;
 mod housekeeping;
+mod images;
 mod invoke;
 mod ipc;
 mod nesting;

@@ -92,6 +92,11 @@ impl State {
             ChildOperation::StateRead { child, kind, buffer } => self.read_child_state(caller, *child, *kind, *buffer)?,
             ChildOperation::Take(transfer) => self.take_pages(caller, *transfer)?,
             ChildOperation::Give(transfer) => self.give_pages(caller, *transfer)?,
+            ChildOperation::ListImage { child, base, position, buffer } => {
+                self.list_child_image(caller, (*child, *base), *position, *buffer)?
+            }
+            ChildOperation::BuildState { child, kind, bytes } => self.build_child_state(caller, *child, *kind, *bytes)?,
+            ChildOperation::BuildMemory { child, bytes, progress } => return self.build_child_memory(caller, *child, *bytes, progress),
             ChildOperation::ListSwapNumbers { child, listing } => return self.list_swap_numbers(caller, *child, listing),
             ChildOperation::StateWrite { child, kind, bytes } => return self.write_child_state(caller, *child, *kind, *bytes),
             ChildOperation::ConsoleRead { port, buffer } => self.read_child_port(caller, *port, *buffer)?.bits(),

@@ -46,11 +46,11 @@ impl State {
         Ok(TakenPages { skipped: skipped + sources.len() as u32, count: 0 }.bits())
     }
 
-    /// Gives pages back to a halted child. Returns how many.
+    /// Gives pages back to a child that is halted or was not started. Returns how many.
     pub(super) fn give_pages(&mut self, caller: CellId, transfer: PageTransfer) -> Result<u64, OperationError> {
         let PageTransfer { child, space, address, pages, buffer, first } = transfer;
         let child = self.child(caller, child)?;
-        let (live, frames) = self.require(child, Requirement::Halted)?;
+        let (live, frames) = self.require(child, Requirement::Givable)?;
         let memory = &mut live.cell.memory;
         let range = memory.check_takeable(space.unwrap_or(memory.current()), address, pages)?;
         // Before the lookup of the content: making room may reclaim a block that it lies in.
@@ -61,7 +61,7 @@ impl State {
         }
         let (live, frames) = self.require(caller, Requirement::Living)?;
         let sources = live.cell.memory.readable_pages(frames, buffer, count)?;
-        let (live, frames) = self.require(child, Requirement::Halted)?;
+        let (live, frames) = self.require(child, Requirement::Givable)?;
         live.cell.memory.give(frames, &PageSpan { pages: given, ..range }, &sources)?;
         Ok(count)
     }

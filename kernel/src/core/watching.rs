@@ -17,7 +17,7 @@ use crate::cell::watch::{CpuState, ResumeMode, StateKind};
 use crate::memory::Frames;
 use crate::sched::ReadyReason;
 use pando_abi::watch::{CONTEXT_WORDS, HaltReason};
-use pando_abi::{DescendantRecord, HoldingName};
+use pando_abi::{DescendantRecord, HoldingName, Refusal};
 use pando_machine::{Context, Exception, Nanos, VectorState};
 
 const _: () = assert!(CONTEXT_WORDS == Context::WORDS);
@@ -95,11 +95,21 @@ impl State {
         match kind {
             StateKind::Descendants { first } => return self.read_descendants(caller, child, first, buffer),
             StateKind::Mounts { first } => return self.read_mounts(caller, child, first, buffer),
+            StateKind::Image | StateKind::Layout => return self.read_child_image(caller, child, kind, buffer),
+            StateKind::Extents => return Err(Refusal::BadArgument.into()),
             _ => {}
         }
         let (LiveCell { cell, execution, .. }, frames) = self.require(child, Requirement::Halted)?;
         let mut bytes: Vec<u8> = match (kind, &execution.vector) {
-            (StateKind::Descendants { .. } | StateKind::Mounts { .. } | StateKind::SwapNumbers { .. }, _) => Vec::new(),
+            (
+                StateKind::Descendants { .. }
+                | StateKind::Mounts { .. }
+                | StateKind::SwapNumbers { .. }
+                | StateKind::Image
+                | StateKind::Layout
+                | StateKind::Extents,
+                _,
+            ) => Vec::new(),
             (StateKind::Reason, _) => cell.watch.reason.map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),
             (StateKind::Context, _) => to_bytes(&execution.context.to_words()),
             (StateKind::Program, _) => to_bytes(&execution.program_registers(cell, frames)?.to_words()),

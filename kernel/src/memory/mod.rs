@@ -58,6 +58,7 @@ pub mod tree;
 pub use block::{Block, DiskId};
 pub use frames::{AccountId, Frames, Shortage, Usage};
 pub use image::BadImage;
+pub(crate) use image::{BuildProgress, MemoryLayout, list_image};
 pub(crate) use image::{DifferenceTooLarge, MemoryDifference, MemoryExport, MemoryImage, MemoryRestore, PageSource, RestoreError};
 pub use paging::{Access, BlockRead, BlockRequest, CopyAuthority, CopyError, Fault, MemoryError};
 pub(crate) use prefetch::{PrefetchBatch, PrefetchSet, TrainingTraces};

@@ -7,6 +7,7 @@ mod budgets;
 mod descendants;
 mod donations;
 mod families;
+mod images;
 mod message_threads;
 mod messages;
 mod ports;

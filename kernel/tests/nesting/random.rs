@@ -194,8 +194,7 @@ impl Case {
         match source_state {
             None => assert_eq!(result, Err(Refusal::NoSuchHolding)),
             Some(state) if state.is_ended() => assert_eq!(result, Err(Refusal::NoSuchHolding)),
-            Some(ChildState::Halted) => assert_eq!(result, Err(Refusal::WrongState)),
-            // Started actors wait, so that they can be cloned as well.
+            // Started actors wait, and halted ones were halted by this parent, so that they can be cloned as well.
             Some(_) if !self.model.may_add(caller) => assert_eq!(result, Err(Refusal::NoMoreCells)),
             Some(_) => {
                 let held = result.expect("nothing forbids it");

@@ -220,12 +220,7 @@ fn a_child_that_computes_is_halted_and_goes_on() {
             assert_eq!(call_beside(lab, *parent, Hypercall::CellStop { cell, how: 2 }), Ok(0));
             lab.run_all();
             assert_eq!(lab.kernel.inspect(*child).map(|(state, ..)| state), Ok(RunState::Halted));
-            for refused in [
-                Hypercall::CellStop { cell, how: 1 },
-                Hypercall::CellStop { cell, how: 2 },
-                Hypercall::CellClone { source: cell, quota: 300, cells: 0 },
-                Hypercall::CellRun { cell },
-            ] {
+            for refused in [Hypercall::CellStop { cell, how: 1 }, Hypercall::CellStop { cell, how: 2 }, Hypercall::CellRun { cell }] {
                 assert_eq!(call(lab, *parent, refused), Err(Refusal::WrongState), "{refused:?}");
             }
             // Events wait until it is resumed.

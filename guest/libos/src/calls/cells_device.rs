@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use pando_abi::cells_device::{BATCH, CALL, CALL_WORDS};
 use pando_abi::holding::{ConsoleProgress, holding_of_space};
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_SWAP_PAGES, MAX_WRITE_BYTES};
-use pando_abi::watch::VECTOR_BYTES;
 use pando_abi::{HoldingName, Hypercall, PAGE_SIZE, Refusal};
 use pando_rt::user::UserRange;
 use pando_rt::{cells, user};
@@ -91,6 +90,7 @@ pub(super) fn check(file: CellsFile, system: &System, call: Hypercall) -> Result
         Hypercall::Call { reference, .. } => may_pass_on(file, system, reference),
         Hypercall::Receive { port, reply, .. } => owns(port) && (reply == 0 || owns(reply)),
         Hypercall::Reply { reply, .. } => owns(reply),
+        Hypercall::ImageList { cell, base, .. } => owns(cell) && (base == 0 || owns(base)),
         Hypercall::PortCreate {} => true,
         Hypercall::Drop { holding } => owns(holding),
         Hypercall::CellRun { cell }
@@ -120,12 +120,18 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
         Hypercall::ConsoleWrite { cell, address, bytes, port } => {
             cells::write_console(cell, port, &copied(address, bytes, MAX_CONSOLE_BYTES)?)
         }
-        Hypercall::StateWrite { cell, kind, address, bytes } => {
-            cells::write_state(cell, kind, &copied(address, bytes, VECTOR_BYTES as u64)?)
-        }
+        Hypercall::StateWrite { cell, kind, address, bytes } => cells::write_state(cell, kind, &copied(address, bytes, MAX_CONSOLE_BYTES)?),
         Hypercall::StateRead { cell, kind, address, bytes } => {
             let mut buffer = buffer(bytes, MAX_CONSOLE_BYTES)?;
             let result = cells::read_state(cell, kind, &mut buffer);
+            if let Ok(count) = result {
+                user::write(address, &buffer[..buffer.len().min(count as usize)])?;
+            }
+            result
+        }
+        Hypercall::ImageList { cell, base, position, address, bytes } => {
+            let mut buffer = buffer(bytes, MAX_CONSOLE_BYTES)?;
+            let result = cells::list_image(cell, base, position, &mut buffer);
             if let Ok(count) = result {
                 user::write(address, &buffer[..buffer.len().min(count as usize)])?;
             }

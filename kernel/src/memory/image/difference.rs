@@ -5,6 +5,7 @@
 //! pages. The pages are listed in steps under the lock. Their bytes are compared without it: the memory belongs to nobody else meanwhile,
 //! and the base is a clone that never changes.
 
+use super::pairing::pair_trees;
 use super::record::{DifferenceStep, LINE, RecordWriter, TreeSource};
 use crate::limits::{COMPARED_PAGES, DIFFERENCE_PIECE, PROTECTED_PAGES, RECORD_BYTES};
 use crate::memory::block::DiskId;
@@ -12,18 +13,8 @@ use crate::memory::frames::Frames;
 use crate::memory::spaces::{MountSource, SpaceSet};
 use crate::memory::tree::{Comparison, Entry, Lookup, TREE_PAGES, Tree, View};
 use pando_machine::{Arena, FRAME_SIZE, FrameId};
-use std::collections::HashMap;
 use std::mem;
 use std::ops::Range;
-
-/// Where a tree lies in a set of spaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum TreePlace {
-    /// A segment, by index.
-    Segment(usize),
-    /// Private memory: the index of its space, and its slot.
-    Private(usize, usize),
-}
 
 /// A page whose bytes are to be compared.
 #[derive(Clone, Copy, Debug)]
@@ -261,36 +252,6 @@ fn add(run: &mut Option<DifferenceStep>, changes: &mut RecordWriter, change: Dif
             }
         }
     }
-}
-
-/// The places of all trees, in their order.
-fn places(memory: &SpaceSet) -> Vec<TreePlace> {
-    let segments = memory.segments.iter().enumerate().filter(|(_, segment)| segment.is_some());
-    let segments = segments.map(|(index, _)| TreePlace::Segment(index));
-    let mounts = memory.spaces.iter().enumerate().filter_map(|(index, space)| Some((index, space.as_ref()?)));
-    let mounts = mounts.flat_map(|(index, space)| space.mounts.iter().map(move |mount| (index, mount)));
-    let private = mounts.filter(|(_, mount)| matches!(mount.source, MountSource::Private(_)));
-    segments.chain(private.map(|(index, mount)| TreePlace::Private(index, mount.slot))).collect()
-}
-
-/// Chooses the tree that each tree is a difference to. The choice decides about the size only. A space that was cloned differs little
-/// from its original, and a new one from the running space of the base.
-fn pair_trees(memory: &SpaceSet, base: Option<&SpaceSet>) -> Vec<TreeSource> {
-    let index = |places: Vec<TreePlace>| -> HashMap<TreePlace, u64> { places.into_iter().zip(0..).collect() };
-    let own_places = places(memory);
-    let own = index(own_places.clone());
-    let of_base = base.map(|base| index(places(base))).unwrap_or_default();
-    let running = base.map_or(0, |base| base.current().0 as usize);
-    let source = |position: u64, place: &TreePlace| {
-        let TreePlace::Private(space, slot) = *place else { return of_base.get(place).copied().map(TreeSource::Base) };
-        let original = memory.spaces[space].as_ref().and_then(|space| space.cloned_from);
-        let original = original.and_then(|original| own.get(&TreePlace::Private(original.0 as usize, slot)).copied());
-        original
-            .filter(|original| *original < position)
-            .map(TreeSource::Own)
-            .or_else(|| of_base.get(place).or_else(|| of_base.get(&TreePlace::Private(running, slot))).copied().map(TreeSource::Base))
-    };
-    (0..).zip(&own_places).map(|(position, place)| source(position, place).unwrap_or(TreeSource::Nothing)).collect()
 }
 
 /// Writes the spaces and segments without their trees.

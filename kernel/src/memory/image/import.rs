@@ -11,8 +11,8 @@ use pando_abi::{BlockNumber, Permissions, SegmentIndex, SpaceIndex};
 
 impl SpaceSet {
     /// Creates the spaces and segments of an image in a new set, all empty except the system segment, which exists already; content
-    /// will be blocks of `backing`. O(mounts + segments).
-    pub(crate) fn build_spaces(&mut self, frames: &mut Frames, image: &MemoryImage, backing: DiskId) {
+    /// will be blocks of `backing`, if there is one. O(mounts + segments).
+    pub(crate) fn build_spaces(&mut self, frames: &mut Frames, image: &MemoryImage, backing: Option<DiskId>) {
         for space in &mut self.spaces {
             if let Some(mut space) = space.take() {
                 space.forget_root(frames);
@@ -41,7 +41,9 @@ impl SpaceSet {
             self.segments.push(segment.as_ref().map(|_| Segment { mounts, ..old.next().unwrap_or_default() }));
         }
         self.current = SpaceIndex(image.current);
-        self.set_backing(backing);
+        if let Some(backing) = backing {
+            self.set_backing(backing);
+        }
     }
 
     /// Maps some of the extents of an image's tree, and removes them from the front.

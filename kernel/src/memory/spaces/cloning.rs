@@ -47,6 +47,7 @@ impl SpaceSet {
         for space in &mut self.spaces {
             copies.push(space.as_mut().map(|space| {
                 let mut copy = Space::default();
+                copy.cloned_from = space.cloned_from;
                 for (slot, source) in clone_mounts(frames, space) {
                     copy.mount(frames, slot, source);
                 }

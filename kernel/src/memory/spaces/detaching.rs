@@ -4,6 +4,7 @@
 //! The cell keeps an empty set with its account and its disks. It must not run: it has no running space.
 
 use super::set::SpaceSet;
+use crate::memory::frames::Frames;
 use crate::memory::prefetch::{CopyClusters, PrefetchState};
 use std::mem;
 
@@ -25,6 +26,12 @@ impl SpaceSet {
             clusters: CopyClusters::default(),
             is_taken_from: self.is_taken_from,
         }
+    }
+
+    /// A set of the same account and disks with one space that holds only an empty system segment.
+    #[must_use]
+    pub(crate) fn fresh_sibling(&self, frames: &mut Frames) -> SpaceSet {
+        SpaceSet { disks: self.disks.clone(), ..SpaceSet::new(frames, self.account) }
     }
 
     /// Takes all memory out. The records of its starts and of its clones stay.

@@ -273,6 +273,12 @@ impl SpaceSet {
         self.disks.contains(disk)
     }
 
+    /// The address by which the cell names a block of an attached disk. `None`: no such disk is attached.
+    pub(in crate::memory) fn address_of(&self, block: Block) -> Option<BlockAddress> {
+        let index = self.attached().position(|(disk, _)| disk == block.disk)?;
+        Some(BlockAddress { disk: DiskIndex(index as u32), block: block.number })
+    }
+
     /// Finds `count` blocks of an attached disk.
     ///
     /// # Errors

@@ -94,6 +94,11 @@ impl SpaceSet {
         mounts.filter_map(|source| if let MountSource::Private(tree) = source { Some(tree) } else { None }).collect()
     }
 
+    /// Notes that a parent has pages of this memory: they were taken, or never given.
+    pub(in crate::memory) fn note_taken(&mut self) {
+        self.is_taken_from = true;
+    }
+
     /// Whether a parent has ever taken pages.
     pub(crate) fn is_taken_from(&self) -> bool {
         self.is_taken_from

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando run`: streams, signals, terminals, volumes, limits.
 
+mod checkpoint;
 mod confinement;
 mod debug;
 mod limits;

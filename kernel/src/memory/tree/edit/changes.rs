@@ -252,6 +252,29 @@ impl EntryChange for Take<'_> {
     }
 }
 
+/// Stores the entries of taken pages, whose numbers count up, where nothing is mapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BuildTaken {
+    /// The first page of the range.
+    pub(super) start: u64,
+    /// The number of the first page.
+    pub(super) first: SwapNumber,
+    /// The permissions of all pages.
+    pub(super) permissions: Permissions,
+}
+
+impl EntryChange for BuildTaken {
+    /// Rule 1 alone: only entries change that are not present, and they stay so.
+    fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
+        match visit.view {
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            View::Empty if visit.level > 1 => edit.descend_into_split(visit, self),
+            View::Empty => Entry::taken(self.first.offset(visit.pages.start - self.start), self.permissions),
+            View::Lazy { .. } | View::Block { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
+        }
+    }
+}
+
 /// Makes taken pages present again, exclusive to the tree, with these frames as their content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Give<'a> {

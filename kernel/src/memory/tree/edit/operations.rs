@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operations that edit a tree. Each reserves the frames that its edit can need.
 
-use super::changes::{Collapse, Evict, Give, MapResident, Populate, Protect, RenewPath, Replace, Take, Unshare};
+use super::changes::{BuildTaken, Collapse, Evict, Give, MapResident, Populate, Protect, RenewPath, Replace, Take, Unshare};
 use super::tables::PATH_TABLES;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::taken::SwapNumber;
@@ -221,6 +221,23 @@ impl Tree {
     ) -> Result<(), Shortage> {
         frames.ensure(account, PATH_TABLES + (pages.end - pages.start))?;
         self.edit(frames, account, pages.clone(), Give { start: pages.start, sources });
+        Ok(())
+    }
+
+    /// Marks pages as taken, with the numbers from `first` on, where nothing is mapped. The pages must lie within one large page's span.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub(in crate::memory) fn build_taken(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        pages: Range<u64>,
+        (first, permissions): (SwapNumber, Permissions),
+    ) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES)?;
+        let change = BuildTaken { start: pages.start, first, permissions };
+        self.edit(frames, account, pages, change);
         Ok(())
     }
 

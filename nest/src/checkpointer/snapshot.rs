@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Snapshots: clones of the program's cell that never run, and the checkpoints that are written from them while the program goes on.
+
+use super::directory::CheckpointDirectory;
+use super::file::{CheckpointWriter, KnownPages, PageRange, Surroundings};
+use super::image::{CellImage, Content, Extent, TreeExtents, mapped_at};
+use pando_abi::cell_image::{END, ExtentContent, ImageExtent, ImageRecord, TreeOrigin, TreePlace};
+use pando_abi::limits::MAX_CONSOLE_BYTES;
+use pando_abi::watch::state;
+use pando_abi::{HoldingName, PAGE_SIZE};
+use pando_machine::CellsDevice;
+use std::io::{Error, Result};
+
+/// Most earlier files that a checkpoint refers to. Then one is written that has all pages itself.
+const FILES_MAX: usize = 128;
+
+/// A checkpoint that is written, as the base of the next one.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    /// The cell whose memory the image describes.
+    pub(super) snapshot: HoldingName,
+    pub(super) image: CellImage,
+    /// The files with pages of it, in the order of their pages.
+    pub(super) files: Vec<PageRange>,
+    /// The number of the first page that no file has.
+    pub(super) next_page: u32,
+    /// Pages of these files. Those that were not written by this process are missing.
+    pub(super) known: KnownPages,
+}
+
+/// The sizes of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointSize {
+    /// Pages of the program with content of their own.
+    pub pages: u64,
+    /// Pages in its file: those that no earlier file has.
+    pub written_pages: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+}
+
+/// The work of writing a checkpoint.
+pub(super) struct SnapshotWriter<'a> {
+    pub(super) device: &'a CellsDevice,
+    pub(super) directory: &'a CheckpointDirectory,
+    pub(super) surroundings: Surroundings,
+}
+
+impl SnapshotWriter<'_> {
+    /// Writes the checkpoint of a snapshot: the difference to the base. Returns it as a base for the next one.
+    ///
+    /// # Errors
+    /// The snapshot cannot be read, or the file cannot be written.
+    pub(super) fn write(&self, snapshot: HoldingName, base: Option<&Base>, number: u32) -> Result<(Base, CheckpointSize)> {
+        let next_page = base.map_or(0, |base| base.next_page);
+        let all_files = base.map(|base| base.files.clone()).unwrap_or_default();
+        let base = base.filter(|base| base.files.len() < FILES_MAX);
+        let known = base.map(|base| base.known.clone()).unwrap_or_default();
+        let mut file = CheckpointWriter::create(self.directory.path(), number, next_page, known)?;
+        let mut reader = ImageReader {
+            device: self.device,
+            snapshot,
+            image: CellImage {
+                state: self.read_state(snapshot, state::IMAGE)?,
+                layout: self.read_state(snapshot, state::LAYOUT)?,
+                trees: Vec::new(),
+            },
+            page: vec![0; PAGE_SIZE as usize],
+        };
+        let mut position = 0;
+        while position != END {
+            let (next, records) = self.device.list_image(snapshot, base.map(|base| base.snapshot), position)?;
+            for record in records {
+                reader.apply(record, base.map(|base| &base.image), &mut file)?;
+            }
+            position = next;
+        }
+        let image = reader.image;
+        let files: Vec<PageRange> = all_files.into_iter().filter(|range| image.uses(range.first..range.first + range.pages)).collect();
+        let (own, mut known, bytes) = file.finish(self.surroundings.clone(), &image, files.clone())?;
+        let size = CheckpointSize { pages: image.stored_pages(), written_pages: own.pages.into(), bytes };
+        let files: Vec<PageRange> = files.into_iter().chain([own]).filter(|range| range.pages > 0).collect();
+        // The others do not belong to the checkpoint.
+        known.retain(|_, number| files.iter().any(|range| (range.first..range.first + range.pages).contains(number)));
+        Ok((Base { snapshot, image, files, next_page: own.first + own.pages, known }, size))
+    }
+
+    fn read_state(&self, snapshot: HoldingName, kind: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; MAX_CONSOLE_BYTES as usize];
+        let count = self.device.read_state(snapshot, kind, &mut bytes)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+}
+
+/// An image that is read from the records of a snapshot.
+struct ImageReader<'a> {
+    device: &'a CellsDevice,
+    snapshot: HoldingName,
+    image: CellImage,
+    page: Vec<u8>,
+}
+
+impl ImageReader<'_> {
+    fn apply(&mut self, record: ImageRecord, base: Option<&CellImage>, file: &mut CheckpointWriter) -> Result<()> {
+        match record {
+            ImageRecord::Tree { place, origin } => {
+                let of = |image: &CellImage, number: u32| image.trees.get(number as usize).map(|(_, extents)| extents.clone());
+                let extents = match origin {
+                    TreeOrigin::Nothing => Some(TreeExtents::default()),
+                    TreeOrigin::Base(number) => base.and_then(|base| of(base, number)),
+                    TreeOrigin::Own(number) => of(&self.image, number),
+                };
+                let extents = extents.ok_or_else(|| Error::other("the kernel has returned an invalid list of memory"))?;
+                self.image.trees.push((place.bits(), extents));
+            }
+            ImageRecord::Extent(extent) => self.add(&extent, file)?,
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, extent: &ImageExtent, file: &mut CheckpointWriter) -> Result<()> {
+        let ImageExtent { first, count, permissions, content } = *extent;
+        let content = match content {
+            ExtentContent::Empty => None,
+            ExtentContent::Lazy { large } => Some(Content::Lazy { large }),
+            ExtentContent::Blocks(block) => Some(Content::Blocks(block.bits())),
+            // The page was given to the kernel by its number in the files.
+            ExtentContent::Taken(number) => Some(Content::Stored(number)),
+            ExtentContent::Pages => return self.add_pages(extent, file),
+        };
+        let permissions = permissions.bits() as u8;
+        self.last_tree()?.1.replace(first, count, content.map(|content| Extent { count, permissions, content }));
+        Ok(())
+    }
+
+    /// Adds pages by their bytes.
+    fn add_pages(&mut self, extent: &ImageExtent, file: &mut CheckpointWriter) -> Result<()> {
+        let place = TreePlace::from_bits(self.last_tree()?.0).ok_or_else(|| Error::other("the kernel has returned an invalid place"))?;
+        for page in extent.first..extent.first + extent.count {
+            let (space, address) = mapped_at(self.snapshot, &self.image.layout, place, page)
+                .ok_or_else(|| Error::other("the program has memory that no process maps"))?;
+            if self.device.read(space, address, &mut self.page)? < self.page.len() {
+                return Err(Error::other("a page of the program cannot be read: a file that it uses may have changed"));
+            }
+            let content = match self.page.iter().all(|byte| *byte == 0) {
+                true => Content::Lazy { large: false },
+                false => Content::Stored(file.add(&self.page)?),
+            };
+            let permissions = extent.permissions.bits() as u8;
+            self.last_tree()?.1.replace(page, 1, Some(Extent { count: 1, permissions, content }));
+        }
+        Ok(())
+    }
+
+    fn last_tree(&mut self) -> Result<&mut (u64, TreeExtents)> {
+        self.image.trees.last_mut().ok_or_else(|| Error::other("the kernel has returned an invalid list of memory"))
+    }
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando checkpoint` and `pando restore`: a program whose state is written to a directory at intervals, and goes on from there later.
+
+use crate::failure::Failure;
+use crate::monitor::{MonitoredProgram, report_end_of};
+use crate::recipe::{CHECKPOINTS, Recipe};
+use crate::run::VIEW_VARIABLE;
+use crate::size::Size;
+use crate::{diagnostics, nested, options};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, ValueHint};
+use pando_abi::HoldingName;
+use pando_abi::layout::{CPUID_TABLE, CPUID_TABLE_PAGES};
+use pando_machine::CellsDevice;
+use pando_manager::host;
+use pando_nest::checkpointer::{CheckpointDirectory, CheckpointEvent, CheckpointSettings, Checkpointer, Surroundings};
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+use std::ffi::{OsStr, OsString};
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Args)]
+pub(crate) struct Checkpoint {
+    /// Write a checkpoint each time that this time has passed: 10s, 5m
+    #[arg(long, value_name = "TIME", value_parser = options::time)]
+    every: Duration,
+
+    /// The directory for the checkpoints. It is created; if it exists, it must have none
+    #[arg(short = 'o', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    output: PathBuf,
+
+    /// Print the sizes of each checkpoint, and for how long the program was halted, on standard error
+    #[arg(long)]
+    stats: bool,
+
+    #[command(flatten)]
+    program: MonitoredProgram,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The directory of the checkpoints. The newest one is used, or that with NUMBER
+    #[arg(value_name = "DIR[@NUMBER]", value_parser = OsStringValueParser::new().try_map(checkpoint_name), value_hint = ValueHint::DirPath)]
+    checkpoint: (PathBuf, Option<u32>),
+
+    /// Write further checkpoints to the directory each time that this time has passed
+    #[arg(long, value_name = "TIME", value_parser = options::time)]
+    every: Option<Duration>,
+
+    /// Limit the memory of the program and its monitor: bytes, or with K, M, G or T [default: as for `pando checkpoint`]
+    #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = options::memory)]
+    memory: Option<Size>,
+
+    /// Read all pages of the checkpoint before the program continues, and compare their checksums
+    #[arg(long)]
+    check: bool,
+
+    /// Print the sizes of further checkpoints, and how many pages the program has needed, on standard error
+    #[arg(long)]
+    stats: bool,
+}
+
+/// Parses `DIR[@NUMBER]`.
+fn checkpoint_name(text: OsString) -> std::result::Result<(PathBuf, Option<u32>), String> {
+    let bytes = text.as_bytes();
+    let Some(at) = bytes.iter().rposition(|byte| *byte == b'@') else { return Ok((text.into(), None)) };
+    let number = std::str::from_utf8(&bytes[at + 1..]).ok().and_then(|number| number.parse().ok());
+    match number {
+        Some(number) if at > 0 => Ok((OsStr::from_bytes(&bytes[..at]).into(), Some(number))),
+        _ => Err("give DIR or DIR@NUMBER; a directory whose name has an `@` needs a number".into()),
+    }
+}
+
+/// Runs a program and writes its checkpoints. Returns its exit status.
+///
+/// # Errors
+/// The directory has checkpoints, the cell cannot be made, or a stream failed.
+pub(crate) fn checkpoint(options: &Checkpoint) -> std::result::Result<u8, Failure> {
+    let Some(device) = nested::device()? else {
+        return Err(Failure::Nested(start_checkpointer(options).unwrap_or_else(|error| error)));
+    };
+    let program = options.program.program()?;
+    let child = options.program.create(&device, &program)?;
+    let settings = settings(&device, child, &options.output, Some(options.every)).map_err(Failure::Nested)?;
+    let checkpointer = Checkpointer::new(&device, child, settings).map_err(Failure::Nested)?;
+    run(checkpointer, options.stats, options.program.name())
+}
+
+/// Continues a program from a checkpoint. Returns its exit status.
+///
+/// # Errors
+/// There is no checkpoint that can be used here, the cell cannot be made, or a stream failed.
+pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
+    let Some(device) = nested::device()? else {
+        return Err(Failure::Nested(start_restorer(options).unwrap_or_else(|error| error)));
+    };
+    let began = Instant::now();
+    let (path, number) = &options.checkpoint;
+    let recipe = Recipe::read(path).map_err(Failure::Nested)?;
+    let directory = CheckpointDirectory::new(path.clone());
+    let mut skip = |number: u32, error: &Error| {
+        diagnostics::problem(&format_args!("checkpoint {number} is left out: {}", host::plain(error)));
+    };
+    let stored = directory.open(*number, options.check, &mut skip).map_err(Failure::Nested)?;
+    let child = device.clone_cell(HoldingName::ROOT, host::memory().0, 0).map_err(Failure::Nested)?;
+    let settings = settings(&device, child, path, options.every).map_err(Failure::Nested)?;
+    check(stored.surroundings(), &settings.surroundings).map_err(Failure::Nested)?;
+    let (number, pages) = (stored.number(), stored.pages());
+    let checkpointer = Checkpointer::restore(&device, child, stored, settings).map_err(Failure::Nested)?;
+    if options.stats {
+        let time = began.elapsed().as_secs_f64() * 1e3;
+        diagnostics::problem(&format_args!("checkpoint {number} with {pages} pages is restored in {time:.3} ms"));
+    }
+    run(checkpointer, options.stats, recipe.name())
+}
+
+/// Runs the child of a checkpointer to its end.
+fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std::result::Result<u8, Failure> {
+    let interrupted = Arc::<AtomicBool>::default();
+    flag::register(SIGINT, Arc::clone(&interrupted)).map_err(Failure::Signals)?;
+    let mut report = |event: CheckpointEvent<'_>| match event {
+        CheckpointEvent::Written { number, size, pause } if has_stats => diagnostics::problem(&format_args!(
+            "checkpoint {number}: {} pages, {} of them written, {} KiB, halted for {:.3} ms",
+            size.pages,
+            size.written_pages,
+            size.bytes.div_ceil(1024),
+            pause.as_secs_f64() * 1e3
+        )),
+        CheckpointEvent::Written { .. } => {}
+        CheckpointEvent::Failed { number, error } => {
+            let advice = match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ": make room",
+                _ => "",
+            };
+            diagnostics::problem(&format_args!(
+                "cannot write checkpoint {number}: {}{advice}; the program goes on, and the earlier checkpoints count",
+                host::plain(error)
+            ));
+        }
+    };
+    let ended = checkpointer.run(&interrupted, &mut report);
+    if has_stats && checkpointer.pages_given() > 0 {
+        diagnostics::problem(&format_args!("{} pages were read since the program was restored", checkpointer.pages_given()));
+    }
+    Ok(report_end_of(name, ended.map_err(Failure::Nested)?))
+}
+
+/// The settings of a checkpointer in this cell. `child` was not started.
+fn settings(device: &CellsDevice, child: HoldingName, directory: &Path, interval: Option<Duration>) -> Result<CheckpointSettings> {
+    let Some(view) = std::env::var_os(VIEW_VARIABLE) else {
+        return Err(Error::other("checkpoints are written and restored by a `pando` on the host: this one runs in a cell"));
+    };
+    let mut table = vec![0; (CPUID_TABLE_PAGES * pando_abi::PAGE_SIZE) as usize];
+    device.read(child.current_space(), CPUID_TABLE, &mut table)?;
+    let surroundings = Surroundings {
+        interface: pando_abi::VERSION,
+        features: pando_store::features_of_table(&table),
+        view: view.to_string_lossy().into_owned(),
+    };
+    let directory = CheckpointDirectory::new(directory.into());
+    Ok(CheckpointSettings { directory, interval, surroundings, memory: host::memory().0 })
+}
+
+/// Checks that a program can continue here.
+fn check(stored: &Surroundings, here: &Surroundings) -> Result<()> {
+    if stored.interface != here.interface {
+        let Surroundings { interface, .. } = stored;
+        return Err(Error::other(format!(
+            "cannot restore it: the checkpoint is of version {interface} of the interface between cells and kernel, and this is version {}: \
+             use the Pando that has written it",
+            here.interface
+        )));
+    }
+    if let Some(missing) = pando_store::missing_features(&stored.features, &here.features) {
+        return Err(Error::other(format!("cannot restore it: this CPU lacks {missing}, which the program may use")));
+    }
+    if stored.view != here.view {
+        return Err(Error::other(
+            "cannot restore it: files that the program sees have changed since the checkpoint (those of -v, the host's software, or pando \
+             itself): restore them, or start the program again",
+        ));
+    }
+    Ok(())
+}
+
+/// Replaces this process by the same command in a cell. Returns the error if that fails.
+fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
+    let failed = |error: Error| cannot_use(&options.output, &error);
+    std::fs::create_dir_all(&options.output).map_err(failed)?;
+    let path = options.output.canonicalize().map_err(failed)?;
+    if let Some(newest) = CheckpointDirectory::new(path.clone()).checkpoints().map_err(failed)?.first() {
+        return Err(Error::other(format!(
+            "{} has checkpoints already, the newest is {newest}: continue with `pando restore`, or choose another directory",
+            options.output.display()
+        )));
+    }
+    let recipe = options.program.recipe()?;
+    recipe.write(&path).map_err(failed)?;
+    let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
+    inside.extend(["-o".into(), CHECKPOINTS.into()]);
+    inside.extend(options.stats.then(|| "--stats".into()));
+    Ok(options.program.start_in_cell_of(&recipe, &path, "checkpoint", &inside))
+}
+
+/// The same for a restored program.
+fn start_restorer(options: &Restore) -> Result<Error> {
+    let (directory, number) = &options.checkpoint;
+    let path = directory.canonicalize().map_err(|error| cannot_use(directory, &error))?;
+    let mut recipe = Recipe::read(&path)?;
+    if let Some(memory) = options.memory {
+        recipe.memory = Some(memory.in_bytes());
+    }
+    let mut inside: Vec<OsString> = Vec::new();
+    if let Some(every) = options.every {
+        inside.extend(["--every".into(), format!("{}ns", every.as_nanos()).into()]);
+    }
+    inside.extend(options.check.then(|| "--check".into()));
+    inside.extend(options.stats.then(|| "--stats".into()));
+    let number = number.map(|number| format!("@{number}")).unwrap_or_default();
+    inside.push(format!("{CHECKPOINTS}{number}").into());
+    Ok(recipe.start_in_cell(&path, "restore", &[], &inside))
+}
+
+fn cannot_use(directory: &Path, error: &Error) -> Error {
+    Error::new(error.kind(), format!("cannot use the directory {}: {}", directory.display(), host::plain(error)))
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The recipe of a program that is checkpointed: what `pando run` needs to show its cell the same files again.
+
+use pando_manager::host;
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{Error, Result, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// The directory of the checkpoints in the cell around the program.
+pub(crate) const CHECKPOINTS: &str = "/run/pando-checkpoints";
+/// The name of the recipe in the directory.
+const FILE: &str = "program.json";
+/// Nested cells of a checkpointer: the program, and the snapshots of the last checkpoint and of the next one.
+const CELLS: &str = "3";
+/// The growth of the directory that is allowed: the disk is the limit.
+const NO_LIMIT: &str = "256T";
+
+/// A recipe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Recipe {
+    /// The program and its arguments.
+    pub(crate) words: Vec<String>,
+    /// The memory of its cell and of the cell around it, in bytes.
+    pub(crate) memory: Option<u64>,
+    /// Its `-v` options, with absolute paths.
+    pub(crate) volumes: Vec<String>,
+}
+
+impl Recipe {
+    /// The name of the program.
+    pub(crate) fn name(&self) -> &OsStr {
+        self.words.first().map_or(OsStr::new("the program"), OsStr::new)
+    }
+
+    /// Reads the recipe of a directory of checkpoints.
+    ///
+    /// # Errors
+    /// There is none, or it is damaged.
+    pub(crate) fn read(directory: &Path) -> Result<Recipe> {
+        let failed = |reason: String| Error::other(format!("cannot restore from {}: {FILE} {reason}", directory.display()));
+        let text = fs::read(directory.join(FILE)).map_err(|error| failed(format!("cannot be read: {}", host::plain(&error))))?;
+        serde_json::from_slice(&text).map_err(|error| failed(format!("is damaged: {error}")))
+    }
+
+    /// Writes the recipe to a directory of checkpoints.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn write(&self, directory: &Path) -> Result<()> {
+        let unfinished = directory.join(".program.new");
+        let mut file = File::create(&unfinished)?;
+        file.write_all(&serde_json::to_vec_pretty(self).map_err(Error::other)?)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, directory.join(FILE))?;
+        File::open(directory)?.sync_all()
+    }
+
+    /// Replaces this process by `pando run` of a command, in a cell that shows the program's files and the directory of its checkpoints.
+    /// `inside` are options of the command. The current directory is not shown: it changes while the program runs. Returns the error if
+    /// that fails.
+    pub(crate) fn start_in_cell(&self, directory: &Path, command: &str, around: &[OsString], inside: &[OsString]) -> Error {
+        let itself = match std::env::current_exe() {
+            Ok(itself) => itself,
+            Err(error) => return error,
+        };
+        let mut run = Command::new(&itself);
+        run.current_dir("/").args(["run", "--nest", CELLS, "--name-view", "--write-limit", NO_LIMIT]).args(around);
+        if let Some(memory) = self.memory {
+            run.args(["-m", &memory.to_string()]);
+        }
+        for volume in &self.volumes {
+            run.args(["-v", volume]);
+        }
+        let mut live = directory.as_os_str().to_owned();
+        live.push(format!(":{CHECKPOINTS}:live"));
+        run.arg("-v").arg(live).arg("--").arg(&itself).arg(command).args(inside);
+        run.exec()
+    }
+}

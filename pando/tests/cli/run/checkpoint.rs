@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando checkpoint` and `pando restore`: programs that are killed, and go on from their last checkpoint in another process.
+
+use crate::PANDO;
+use crate::case::{as_shell, text};
+use pando_testing::needs_kvm;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long something may take: a small part of it on a busy machine.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// Counts with a state in memory, a file of its own, a timer and a thread.
+const COUNT: &str = "import itertools, os, signal, sys, threading, time
+ticks = [0]
+def tick(*_): ticks[0] += 1
+signal.signal(signal.SIGALRM, tick)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+state, log = {}, open('/tmp/log', 'w+')
+seen = []
+threading.Thread(target=lambda: [seen.append(time.sleep(0.01)) for _ in range(10**9)], daemon=True).start()
+for number in range(int(sys.argv[1])):
+    state[number] = bytes([number % 251]) * 1000
+    log.write(f'{number}\\n')
+    print(number, sum(part[0] for part in state.values()), flush=True)
+    time.sleep(0.01)
+log.flush(); log.seek(0)
+print('log', [int(line) for line in log] == list(range(number + 1)), 'ticks', ticks[0] > number / 4, 'thread', len(seen) > number / 10)
+sys.exit(7)";
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A directory of checkpoints.
+struct Checkpoints(TempDir);
+
+impl Checkpoints {
+    fn new() -> Checkpoints {
+        Checkpoints(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("checkpoints")
+    }
+
+    fn file(&self, number: u32) -> PathBuf {
+        self.path().join(format!("checkpoint-{number}"))
+    }
+
+    fn command(&self, every: &str, program: &[&str]) -> Command {
+        let mut command = Command::new(PANDO);
+        command.args(["checkpoint", "--every", every, "-m", "512M", "-o"]).arg(self.path()).arg("--").args(program);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a program until it has `number` checkpoints, and kills it. Returns its output.
+    fn kill_after(&self, number: u32, command: Command) -> String {
+        kill_when(command, || self.file(number).exists())
+    }
+
+    /// Restores the program from the newest checkpoint, or from that with a number as `@2`: status, output and errors.
+    fn restore(&self, options: &[&str], number: &str) -> (i32, String, String) {
+        let outcome = self.restorer(options, number).output().expect("pando starts");
+        (as_shell(outcome.status), text(&outcome.stdout).into(), text(&outcome.stderr).into())
+    }
+
+    fn restorer(&self, options: &[&str], number: &str) -> Command {
+        let mut directory = self.path().into_os_string();
+        directory.push(number);
+        let mut command = Command::new(PANDO);
+        command.arg("restore").args(options).arg(directory).stdin(Stdio::null());
+        command
+    }
+}
+
+/// Runs a command until something is true, and kills it. Returns its output.
+fn kill_when(mut command: Command, is_due: impl Fn() -> bool) -> String {
+    let mut child = Killed(command.stdout(Stdio::piped()).spawn().expect("pando starts"));
+    let output = child.0.stdout.take().expect("it is piped");
+    let reader = std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect::<Vec<_>>().join("\n"));
+    let began = Instant::now();
+    while !is_due() {
+        assert!(began.elapsed() < WAIT_MAX && child.0.try_wait().is_ok_and(|ended| ended.is_none()), "it has no checkpoint");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    drop(child);
+    reader.join().expect("output is text")
+}
+
+/// The numbers at the beginning of lines.
+fn numbers(output: &str) -> Vec<u64> {
+    output.lines().filter_map(|line| line.split(' ').next()?.parse().ok()).collect()
+}
+
+/// Checks that a count was continued from a checkpoint to its end.
+#[track_caller]
+fn continues(before: &str, after: &str, end: u64) {
+    let (before, counted) = (numbers(before), numbers(after));
+    let first = counted[0];
+    assert!(first > 0, "it did not begin again");
+    assert!(before.last().is_none_or(|last| first <= last + 1), "nothing is left out: {first} after {:?}", before.last());
+    assert_eq!(counted, (first..end).collect::<Vec<u64>>());
+    for line in after.lines().take(counted.len()) {
+        let mut words = line.split(' ').map(|word| word.parse::<u64>().expect("a number"));
+        let (number, sum) = (words.next().expect("a number"), words.next().expect("a sum"));
+        assert_eq!(sum, (0..=number).map(|number| number % 251).sum::<u64>());
+    }
+    assert!(after.ends_with("log True ticks True thread True\n"), "{after}");
+}
+
+#[test]
+fn a_program_that_is_killed_continues_from_its_last_checkpoint() {
+    needs_kvm!();
+    let checkpoints = Checkpoints::new();
+    let program = ["/usr/bin/python3", "-c", COUNT, "600"];
+    let before = checkpoints.kill_after(4, checkpoints.command("300ms", &program));
+    let (status, after, errors) = checkpoints.restore(&[], "");
+    assert_eq!((status, &errors[..]), (7, ""), "{after}");
+    continues(&before, &after, 600);
+    // An earlier one, with all pages read before, and further checkpoints of it, from which it is restored again.
+    let restorer = checkpoints.restorer(&["--every", "300ms", "--check"], "@2");
+    let last = numbers_of(&checkpoints.path()).into_iter().max().expect("there are four");
+    let again = kill_when(restorer, || checkpoints.file(last + 2).exists());
+    continues(&before, &checkpoints.restore(&[], "").1, 600);
+    assert!(numbers(&again)[0] <= numbers(&after)[0]);
+    // The same checkpoint gives the same program each time.
+    let (_, once, _) = checkpoints.restore(&[], "@3");
+    let (_, twice, _) = checkpoints.restore(&["--check"], "@3");
+    assert_eq!(numbers(&once), numbers(&twice));
+    // The later ones have only what has changed.
+    let size = |number| checkpoints.file(number).metadata().expect("it is there").len();
+    assert!(size(3) < size(1) / 4, "{} of {}", size(3), size(1));
+    let used = checkpoints.command("1s", &program).output().expect("pando starts");
+    assert!(used.status.code() == Some(125) && text(&used.stderr).contains("has checkpoints already"), "{used:?}");
+}
+
+#[test]
+fn processes_pipes_and_a_database_continue() {
+    needs_kvm!();
+    let checkpoints = Checkpoints::new();
+    // A pipeline of shells: each line goes through three processes, and one of them waits for the next.
+    let script = "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); sleep 0.01; done | tee /tmp/copy | \
+                  while read -r line; do echo \"$line\" >> /tmp/lines; echo \"$line\"; done | \
+                  { sum=0; while read -r line; do sum=$((sum+line)); done; echo sum $sum; }; \
+                  cmp /tmp/copy /tmp/lines && echo same $(tail -n 1 /tmp/copy)";
+    checkpoints.kill_after(3, checkpoints.command("400ms", &["/bin/sh", "-c", script]));
+    for number in ["", "@1", "@2"] {
+        let (status, output, errors) = checkpoints.restore(&[], number);
+        assert_eq!((status, &output[..], &errors[..]), (0, "sum 44850\nsame 299\n", ""), "{number}");
+    }
+    let checkpoints = Checkpoints::new();
+    let database = "import sqlite3, time
+base = sqlite3.connect('/tmp/base')
+base.execute('create table t (number integer primary key, square integer)')
+for number in range(300):
+    with base: base.execute('insert into t values (?, ?)', (number, number * number))
+    time.sleep(0.01)
+print(base.execute('pragma integrity_check').fetchall(), base.execute('select count(*), sum(square) from t').fetchall())";
+    checkpoints.kill_after(3, checkpoints.command("400ms", &["/usr/bin/python3", "-c", database]));
+    for number in ["", "@1"] {
+        let (status, output, errors) = checkpoints.restore(&[], number);
+        assert_eq!((status, &output[..], &errors[..]), (0, "[('ok',)] [(300, 8955050)]\n", ""), "{number}");
+    }
+}
+
+#[test]
+fn damaged_and_unfinished_checkpoints_are_left_out() {
+    needs_kvm!();
+    let checkpoints = Checkpoints::new();
+    let before = checkpoints.kill_after(3, checkpoints.command("300ms", &["/usr/bin/python3", "-c", COUNT, "300"]));
+    let good = std::fs::read(checkpoints.file(3)).expect("it is there");
+    let newest = numbers_of(&checkpoints.path());
+    for number in newest.iter().filter(|number| **number > 3) {
+        std::fs::remove_file(checkpoints.file(*number)).expect("it is there");
+    }
+    // Cut off, as a host does that loses what was not written; and with a wrong bit in the index.
+    let mut wrong = good.clone();
+    let last = wrong.len() - 100;
+    wrong[last] ^= 1;
+    for bytes in [&good[..good.len() / 2], &wrong, b"", b"Pando checkpoint"] {
+        std::fs::write(checkpoints.file(3), bytes).expect("room");
+        let (status, after, errors) = checkpoints.restore(&[], "");
+        assert_eq!(status, 7, "{errors}");
+        assert!(errors.starts_with("pando: checkpoint 3 is left out: it is damaged"), "{errors}");
+        continues(&before, &after, 300);
+        let (status, output, errors) = checkpoints.restore(&[], "@3");
+        assert_eq!((status, &output[..]), (125, ""), "{errors}");
+        assert!(errors.starts_with("pando: cannot use checkpoint 3: it is damaged"), "{errors}");
+    }
+    // A page that is wrong: found before the program continues, or when it is needed.
+    let mut wrong = good.clone();
+    wrong[200] ^= 1;
+    std::fs::write(checkpoints.file(3), &wrong).expect("room");
+    let (status, _, errors) = checkpoints.restore(&["--check"], "");
+    assert!(status == 7 && errors.contains("checkpoint 3 is left out: it is damaged: the pages at offset 64"), "{errors}");
+    // One that an earlier one was replaced in, and one that is missing.
+    std::fs::write(checkpoints.file(3), &good).expect("room");
+    std::fs::rename(checkpoints.file(2), checkpoints.path().join("elsewhere")).expect("it is there");
+    let (status, _, errors) = checkpoints.restore(&[], "@3");
+    assert!(status == 125 && errors.contains("it needs checkpoint 2, which cannot be used"), "{errors}");
+    let (status, after, _) = checkpoints.restore(&[], "@1");
+    assert_eq!(status, 7);
+    continues(&before, &after, 300);
+    for number in 1..=3 {
+        let _ = std::fs::remove_file(checkpoints.file(number));
+    }
+    let (status, _, errors) = checkpoints.restore(&[], "");
+    assert!(status == 125 && errors.contains("there is no complete checkpoint in the directory"), "{errors}");
+}
+
+/// The numbers of the checkpoints in a directory.
+fn numbers_of(directory: &Path) -> Vec<u32> {
+    let names = std::fs::read_dir(directory).expect("it is there").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_prefix("checkpoint-")?.parse().ok()).collect()
+}
+
+#[test]
+fn a_restore_with_other_files_is_refused() {
+    needs_kvm!();
+    let checkpoints = Checkpoints::new();
+    let program = checkpoints.0.path().join("count.py");
+    std::fs::write(&program, COUNT).expect("room");
+    let volume = format!("{}:/opt/count.py:ro", program.display());
+    let mut command = Command::new(PANDO);
+    command.args(["checkpoint", "--every", "200ms", "-v", &volume, "-o"]).arg(checkpoints.path());
+    command.args(["--", "/usr/bin/python3", "/opt/count.py", "200"]).stdin(Stdio::null());
+    let before = checkpoints.kill_after(2, command);
+    let (status, after, errors) = checkpoints.restore(&[], "");
+    assert_eq!(status, 7, "{errors}");
+    continues(&before, &after, 200);
+    std::fs::write(&program, format!("{COUNT}\n")).expect("room");
+    let (status, output, errors) = checkpoints.restore(&[], "");
+    assert_eq!((status, &output[..]), (125, ""), "{errors}");
+    assert!(errors.starts_with("pando: cannot restore it: files that the program sees have changed since the checkpoint"), "{errors}");
+    std::fs::remove_file(checkpoints.path().join("program.json")).expect("it is there");
+    let (status, _, errors) = checkpoints.restore(&[], "");
+    assert!(status == 125 && errors.contains("program.json cannot be read"), "{errors}");
+}
