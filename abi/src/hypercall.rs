@@ -174,7 +174,9 @@ calls_about_a_space!(
     Populate,
     Count,
     Take,
-    Give
+    Give,
+    PagesRead,
+    PagesWrite
 );
 
 hypercalls! {
@@ -338,6 +340,12 @@ hypercalls! {
     /// child, whose memory the list is the difference to; tables that both share are skipped. 0: everything is listed. Returns the number
     /// of bytes.
     47 ImageList image_list(cell, base, position, address, bytes);
+    /// Copies `pages` pages (1 to 128) at `address` of `space` of a child that was not started to `buffer`, a page boundary in the running
+    /// space, regardless of the permissions in the child. Returns 0.
+    48 PagesRead pages_read(space, address, pages, buffer);
+    /// Copies `pages` pages (1 to 128) at `buffer`, a page boundary in the running space, to mapped pages at `address` of `space` of a
+    /// child that was not started, regardless of the permissions there, which do not change. Returns 0.
+    49 PagesWrite pages_write(space, address, pages, buffer);
 }
 
 #[cfg(test)]

@@ -319,6 +319,33 @@ impl CellsDevice {
         }
     }
 
+    /// Copies pages of a child that was not started into a buffer.
+    ///
+    /// # Errors
+    /// It was started, or has nothing mapped there.
+    ///
+    /// # Panics
+    /// There are more pages than one call copies.
+    pub fn read_pages(&self, space: u64, address: u64, buffer: &mut PageBuffer, pages: u64) -> Result<()> {
+        assert!(pages <= MAX_SWAP_PAGES, "the buffer has room for the pages");
+        let target = buffer.bytes_mut().as_mut_ptr().expose_provenance() as u64;
+        let call = Hypercall::PagesRead { space, address, pages, buffer: target };
+        self.perform("read pages of a nested cell", call).map(drop)
+    }
+
+    /// Copies pages of a buffer to a child that was not started, whatever a program may write there.
+    ///
+    /// # Errors
+    /// It was started, or has nothing mapped there.
+    ///
+    /// # Panics
+    /// There are more pages than one call copies.
+    pub fn write_pages(&self, space: u64, address: u64, buffer: &PageBuffer, pages: u64) -> Result<()> {
+        assert!(pages <= MAX_SWAP_PAGES, "the buffer has the pages");
+        let call = Hypercall::PagesWrite { space, address, pages, buffer: buffer.address() };
+        self.perform("write pages of a nested cell", call).map(drop)
+    }
+
     /// Chooses the events that halt a child ([`pando_abi::watch::mask`]).
     ///
     /// # Errors

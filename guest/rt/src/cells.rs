@@ -31,6 +31,7 @@ pub fn takes_no_address(call: Hypercall) -> bool {
         // Without room for bytes it closes a stream.
         | Hypercall::ConsoleRead { bytes: 0, .. } => true,
         Hypercall::Write { .. } | Hypercall::Read { .. } | Hypercall::Take { .. } | Hypercall::Give { .. } => false,
+        Hypercall::PagesRead { .. } | Hypercall::PagesWrite { .. } => false,
         call => call.space().and_then(holding_of_space).is_some(),
     }
 }
@@ -137,6 +138,32 @@ pub fn take(space: u64, address: u64, target: UserRange, swap: u64) -> Result<u6
     let (buffer, pages) = (target.start(), target.length() / PAGE_SIZE);
     // SAFETY: 1: it writes application memory, which is never ours. 2: as in `call`.
     unsafe { perform(Hypercall::Take { space, address, pages, buffer, swap }) }
+}
+
+/// Copies pages of a child that was not started to a target, which begins at a page.
+///
+/// # Errors
+/// The reason for the refusal; `NoSuchHolding`: the space is not that of a child.
+pub fn read_pages(space: u64, address: u64, target: UserRange) -> Result<u64, Refusal> {
+    if holding_of_space(space).is_none() {
+        return Err(Refusal::NoSuchHolding);
+    }
+    let (buffer, pages) = (target.start(), target.length() / PAGE_SIZE);
+    // SAFETY: 1: it writes application memory, which is never ours. 2: as in `call`.
+    unsafe { perform(Hypercall::PagesRead { space, address, pages, buffer }) }
+}
+
+/// Copies the pages of a source, which begins at a page, to a child that was not started.
+///
+/// # Errors
+/// The reason for the refusal; `NoSuchHolding`: the space is not that of a child.
+pub fn write_pages(space: u64, address: u64, source: UserRange) -> Result<u64, Refusal> {
+    if holding_of_space(space).is_none() {
+        return Err(Refusal::NoSuchHolding);
+    }
+    let (buffer, pages) = (source.start(), source.length() / PAGE_SIZE);
+    // SAFETY: 1: it changes another cell's memory, and only reads application memory. 2: as in `call`.
+    unsafe { perform(Hypercall::PagesWrite { space, address, pages, buffer }) }
 }
 
 /// Gives pages to a halted child, at most those of the source, which begins at a page. Returns their number.

@@ -148,6 +148,10 @@ pub(crate) enum ChildOperation {
         /// The progress in them.
         progress: BuildProgress,
     },
+    /// Copy pages of a child that was not started.
+    ReadPages(PageCopy),
+    /// Copy pages to a child that was not started.
+    WritePages(PageCopy),
     /// Read output of a child.
     ConsoleRead {
         /// The child's port.
@@ -186,6 +190,21 @@ pub(crate) struct PageTransfer {
     pub(crate) buffer: u64,
     /// The swap number of the first.
     pub(crate) first: SwapNumber,
+}
+
+/// Pages that are copied between a child and its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageCopy {
+    /// The child.
+    pub(crate) child: HoldingName,
+    /// The space; `None`: the one in which the child continues.
+    pub(crate) space: Option<SpaceIndex>,
+    /// The address in the space.
+    pub(crate) address: u64,
+    /// Number of pages.
+    pub(crate) pages: u64,
+    /// The address in the parent, a page boundary.
+    pub(crate) buffer: u64,
 }
 
 /// A list of swap numbers in progress.
@@ -263,6 +282,10 @@ impl ChildOperation {
                     buffer: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)?,
                 }
             }
+            Hypercall::PagesRead { space, address, pages, buffer } => ChildOperation::ReadPages(page_copy(space, address, pages, buffer)?),
+            Hypercall::PagesWrite { space, address, pages, buffer } => {
+                ChildOperation::WritePages(page_copy(space, address, pages, buffer)?)
+            }
             Hypercall::CellEnd { cell } => apply(cell, Operation::End(End::Killed))?,
             Hypercall::CellLimit { cell, kind, value } => apply(cell, limiting(kind, value)?)?,
             Hypercall::CellRaise { cell, event, value } => apply(cell, raising(event, value)?)?,
@@ -335,6 +358,12 @@ fn state_write(cell: u64, kind: u64, address: u64, bytes: u64) -> Result<ChildOp
         return Err(Refusal::BadArgument);
     }
     Ok(ChildOperation::StateWrite { child: holding(cell)?, kind, bytes: CallerBytes { address, count: wanted } })
+}
+
+/// A copy of pages between the caller and a child, whose space is named.
+fn page_copy(space: u64, address: u64, pages: u64, buffer: u64) -> Result<PageCopy, Refusal> {
+    let PageTransfer { child, space, address, pages, buffer, .. } = transfer(space, address, pages, buffer, 0)?;
+    Ok(PageCopy { child, space, address, pages, buffer })
 }
 
 /// A transfer of pages between the caller and a child, whose space is named.

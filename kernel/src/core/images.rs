@@ -5,16 +5,17 @@
 //! The parent may be any program. So an image is a claim: it is checked as one from a file is, and costs only the child's memory.
 
 use super::error::OperationError;
+use super::nesting::of_child;
 use super::state::State;
 use crate::cell::CellId;
-use crate::cell::child_operation::CallerBytes;
+use crate::cell::child_operation::{CallerBytes, PageCopy};
 use crate::cell::image::{CellRecord, CellState};
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::run_state::Requirement;
 use crate::cell::virtual_registers::RESERVED_PAGES;
 use crate::cell::watch::StateKind;
 use crate::device::console::Console;
-use crate::memory::{BuildProgress, MemoryLayout, list_image};
+use crate::memory::{BuildProgress, CopyAuthority, MemoryLayout, copy_pages, list_image};
 use pando_abi::cell_image::RECORD_BYTES;
 use pando_abi::{HoldingName, Refusal};
 use std::mem;
@@ -70,6 +71,41 @@ impl State {
         let bytes: Vec<u8> = [next].into_iter().chain(words).flat_map(u64::to_le_bytes).collect();
         self.write_caller(caller, buffer.address, &bytes)?;
         Ok(bytes.len() as u64)
+    }
+
+    /// Copies pages of a child that was not started into its parent.
+    pub(super) fn read_child_pages(&mut self, caller: CellId, copy: PageCopy) -> Result<u64, OperationError> {
+        let PageCopy { child, space, address, pages, buffer } = copy;
+        let child = self.child(caller, child)?;
+        self.require(child, Requirement::NotStarted)?;
+        // Before the lookup of the content: making room may reclaim a block that it lies in.
+        let (live, frames) = self.require(caller, Requirement::Living)?;
+        let memory = &mut live.cell.memory;
+        let target = memory.check(memory.current(), buffer, pages)?;
+        let targets = memory.writable_pages(frames, &target, CopyAuthority::Cell)?;
+        let (live, frames) = self.require(child, Requirement::NotStarted)?;
+        let memory = &mut live.cell.memory;
+        let source = memory.check(space.unwrap_or(memory.current()), address, pages)?;
+        let sources = memory.readable_pages(frames, &source, CopyAuthority::Operator).map_err(of_child)?;
+        copy_pages(frames, &sources, &targets);
+        Ok(0)
+    }
+
+    /// Copies pages of a parent to its child that was not started.
+    pub(super) fn write_child_pages(&mut self, caller: CellId, copy: PageCopy) -> Result<u64, OperationError> {
+        let PageCopy { child, space, address, pages, buffer } = copy;
+        let child = self.child(caller, child)?;
+        let (live, frames) = self.require(child, Requirement::NotStarted)?;
+        let memory = &mut live.cell.memory;
+        let target = memory.check(space.unwrap_or(memory.current()), address, pages)?;
+        // As above.
+        let targets = memory.writable_pages(frames, &target, CopyAuthority::Operator).map_err(of_child)?;
+        let (live, frames) = self.require(caller, Requirement::Living)?;
+        let memory = &mut live.cell.memory;
+        let source = memory.check(memory.current(), buffer, pages)?;
+        let sources = memory.readable_pages(frames, &source, CopyAuthority::Cell)?;
+        copy_pages(frames, &sources, &targets);
+        Ok(0)
     }
 
     /// Sets the state of a child that was not started, or its spaces and segments.

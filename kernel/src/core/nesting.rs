@@ -95,6 +95,8 @@ impl State {
             ChildOperation::ListImage { child, base, position, buffer } => {
                 self.list_child_image(caller, (*child, *base), *position, *buffer)?
             }
+            ChildOperation::ReadPages(copy) => self.read_child_pages(caller, *copy)?,
+            ChildOperation::WritePages(copy) => self.write_child_pages(caller, *copy)?,
             ChildOperation::BuildState { child, kind, bytes } => self.build_child_state(caller, *child, *kind, *bytes)?,
             ChildOperation::BuildMemory { child, bytes, progress } => return self.build_child_memory(caller, *child, *bytes, progress),
             ChildOperation::ListSwapNumbers { child, listing } => return self.list_swap_numbers(caller, *child, listing),
@@ -304,7 +306,7 @@ impl State {
 }
 
 /// The error of a parent's access to the memory of a child. The parent itself has the pages that were taken.
-fn of_child(error: impl Into<MemoryError>) -> MemoryError {
+pub(super) fn of_child(error: impl Into<MemoryError>) -> MemoryError {
     match error.into() {
         MemoryError::Taken(_) => Refusal::Taken.into(),
         other => other,

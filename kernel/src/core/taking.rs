@@ -15,7 +15,7 @@ use crate::cell::run_state::Requirement;
 use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
 use crate::limits::{FLUSH_WAITS, RETIRED_PART};
-use crate::memory::{PageSpan, TakenPage, Usage};
+use crate::memory::{CopyAuthority, PageSpan, TakenPage, Usage};
 use pando_abi::memory::TakenPages;
 use pando_abi::watch::HaltReason;
 use pando_abi::{HoldingName, Refusal};
@@ -60,7 +60,9 @@ impl State {
             return Ok(0);
         }
         let (live, frames) = self.require(caller, Requirement::Living)?;
-        let sources = live.cell.memory.readable_pages(frames, buffer, count)?;
+        let memory = &mut live.cell.memory;
+        let source = memory.check(memory.current(), buffer, count)?;
+        let sources = memory.readable_pages(frames, &source, CopyAuthority::Cell)?;
         let (live, frames) = self.require(child, Requirement::Givable)?;
         live.cell.memory.give(frames, &PageSpan { pages: given, ..range }, &sources)?;
         Ok(count)

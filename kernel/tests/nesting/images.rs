@@ -5,7 +5,6 @@ use crate::taking::{BUFFER, FIRST, PAGES};
 use crate::watching::{Family, exit};
 use pando_abi::cell_image::{END, ExtentContent, ImageExtent, ImageRecord, LAYOUT_WORDS, LayoutMount, RECORD_BYTES, TreeOrigin, TreePlace};
 use pando_abi::holding::{ChildState, stop};
-use pando_abi::limits::MAX_WRITE_BYTES;
 use pando_abi::watch::{HaltReason, mask, resume, state};
 use pando_abi::{BlockAddress, BlockNumber, DiskIndex, HoldingName, Hypercall, PAGE_SIZE, Permissions, Refusal, Registers};
 use pando_machine::PageCount;
@@ -107,7 +106,7 @@ impl Family {
                 ImageRecord::Extent(ImageExtent { first, count, content: ExtentContent::Pages, .. }) => {
                     let (space, start) = mounted(cell, &layout, place.expect("a tree"));
                     for page in *first..first + count {
-                        let read = Hypercall::Read { space, address: start + page * PAGE_SIZE, target: BUFFER, bytes: MAX_WRITE_BYTES };
+                        let read = Hypercall::PagesRead { space, address: start + page * PAGE_SIZE, pages: 1, buffer: BUFFER };
                         assert_eq!(self.call(read), Ok(0));
                         pages.push(self.bytes(PAGE_SIZE));
                     }
@@ -147,7 +146,7 @@ impl Family {
             for further in 0..extent.count {
                 self.lab.kernel.write(self.parent, BUFFER, &image.pages[first as usize + further as usize]).expect("it waits");
                 let address = start + (extent.first + further) * PAGE_SIZE;
-                self.call(Hypercall::Write { space, address, source: BUFFER, bytes: PAGE_SIZE })?;
+                self.call(Hypercall::PagesWrite { space, address, pages: 1, buffer: BUFFER })?;
             }
         }
         self.write_state(cell, state::IMAGE, &image.state).map(drop)
@@ -178,6 +177,13 @@ impl Family {
             state = self.resume(resume::CONTINUE);
         }
         state
+    }
+
+    /// Reads and writes the first pages of a child's data.
+    fn copy(&mut self, child: HoldingName) -> [Result<u64, Refusal>; 2] {
+        let (space, address, pages, buffer) = (child.current_space(), FIRST, PAGES, BUFFER);
+        [Hypercall::PagesRead { space, address, pages, buffer }, Hypercall::PagesWrite { space, address, pages, buffer }]
+            .map(|copy| self.call(copy))
     }
 
     /// Makes a child the one that the family is about.
@@ -300,6 +306,7 @@ fn images_are_those_of_children_that_were_not_started() {
             assert_eq!(family.write_state(child, state::IMAGE, &image.state), Err(Refusal::WrongState));
             assert_eq!(family.write_state(child, state::LAYOUT, &image.layout), Err(Refusal::WrongState));
             assert_eq!(family.write_records(child, &image.records), Err(Refusal::WrongState));
+            assert_eq!(family.copy(child), [Err(Refusal::WrongState); 2]);
         }
         assert_eq!(family.read_state(clone, state::EXTENTS), Err(Refusal::BadArgument));
         // Stale names, and other holdings.
@@ -311,6 +318,7 @@ fn images_are_those_of_children_that_were_not_started() {
             assert_eq!(family.read_state(stale, state::IMAGE), Err(Refusal::NoSuchHolding));
             assert_eq!(family.write_state(stale, state::LAYOUT, &image.layout), Err(Refusal::NoSuchHolding));
             assert_eq!(family.write_records(stale, &image.records), Err(Refusal::NoSuchHolding));
+            assert_eq!(family.copy(stale), [Err(Refusal::NoSuchHolding); 2]);
         }
         family.close();
     }
@@ -405,6 +413,44 @@ fn clones_of_a_built_child_need_the_same_pages() {
         assert_eq!(family.start_built(&image), Some(ChildState::Started { wants_input: false }));
         assert_eq!(family.finish(&image), Some(ChildState::Exited(10)));
         family.choose(original);
+        family.close();
+    }
+}
+
+/// The rules: a copy of pages is that of whole ones, within what both own, and not of those that are taken. A page that is copied to a child
+/// is its own from then on.
+#[test]
+fn pages_are_copied_only_between_memory_of_both() {
+    for lab in Lab::both() {
+        let mut family = waiting(lab);
+        let clone = snapshot(&mut family);
+        let space = clone.current_space();
+        for (address, pages, buffer, refusal) in [
+            (FIRST + 8, 1, BUFFER, Refusal::BadAddress),
+            (FIRST, 1, BUFFER + 8, Refusal::BadAddress),
+            (FIRST, 0, BUFFER, Refusal::BadArgument),
+            (FIRST, 129, BUFFER, Refusal::BadArgument),
+            (0x5000_0000, 1, BUFFER, Refusal::BadAddress),
+            (FIRST, 1, 0x5000_0000, Refusal::BadAddress),
+            (0, 1, BUFFER, Refusal::BadAddress),
+            (1 << 47, 1, BUFFER, Refusal::BadAddress),
+        ] {
+            assert_eq!(family.call(Hypercall::PagesRead { space, address, pages, buffer }), Err(refusal), "{address:#x}");
+            assert_eq!(family.call(Hypercall::PagesWrite { space, address, pages, buffer }), Err(refusal), "{address:#x}");
+        }
+        let own = Hypercall::PagesRead { space: 0, address: FIRST, pages: 1, buffer: BUFFER };
+        assert_eq!(family.call(own), Err(Refusal::NoSuchHolding), "its own space");
+        family.lab.kernel.write(family.parent, BUFFER, &77_u64.to_le_bytes()).expect("it waits");
+        assert_eq!(family.call(Hypercall::PagesWrite { space, address: FIRST, pages: 1, buffer: BUFFER }), Ok(0));
+        // Not in the child that it is a clone of.
+        let image = family.image(clone);
+        assert_eq!(family.finish(&image), Some(ChildState::Exited(10)));
+        family.choose(clone);
+        assert_eq!(family.start_built(&image), Some(ChildState::Started { wants_input: false }));
+        assert_eq!(family.finish(&image), Some(ChildState::Exited(77 + 2 + 3 + 4)));
+        let built = family.clone_of(HoldingName::ROOT).expect("room");
+        assert_eq!(family.build(built, &image), Ok(()));
+        assert_eq!(family.copy(built), [Err(Refusal::Taken); 2]);
         family.close();
     }
 }

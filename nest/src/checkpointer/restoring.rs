@@ -5,7 +5,7 @@
 use super::directory::StoredCheckpoint;
 use super::image::{Content, Extent, TreeExtents, mapped_at};
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, RECORD_BYTES, TreeOrigin, TreePlace};
-use pando_abi::limits::MAX_CONSOLE_BYTES;
+use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
 use pando_abi::watch::state;
 use pando_abi::{BlockAddress, HoldingName, PAGE_SIZE, Permissions};
 use pando_machine::{CellsDevice, PageBuffer};
@@ -39,14 +39,15 @@ pub(super) fn build(device: &CellsDevice, child: HoldingName, stored: &mut Store
         }
     }
     records.write(device, child).map_err(refused)?;
-    let mut page = vec![0; PAGE_SIZE as usize];
+    let mut buffer = PageBuffer::default();
     for (first, extent) in system.iter() {
         let Content::Stored(number) = extent.content else { continue };
-        for further in 0..extent.count {
-            stored.read(number + further as u32, &mut page)?;
+        for further in (0..extent.count).step_by(MAX_SWAP_PAGES as usize) {
+            let count = (extent.count - further).min(MAX_SWAP_PAGES);
+            stored.read(number + further as u32, &mut buffer.bytes_mut()[..(count * PAGE_SIZE) as usize])?;
             let (space, address) = mapped_at(child, &stored.image().layout, SYSTEM_SEGMENT, first + further)
                 .ok_or_else(|| Error::other("the checkpoint is damaged: it has no libOS"))?;
-            device.write_space(space, address, &page)?;
+            device.write_pages(space, address, &buffer, count)?;
         }
     }
     device.write_state(child, state::IMAGE, &stored.image().state).map_err(refused)

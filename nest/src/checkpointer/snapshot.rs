@@ -5,10 +5,10 @@ use super::directory::CheckpointDirectory;
 use super::file::{CheckpointWriter, KnownPages, PageRange, Surroundings};
 use super::image::{CellImage, Content, Extent, TreeExtents, mapped_at};
 use pando_abi::cell_image::{END, ExtentContent, ImageExtent, ImageRecord, TreeOrigin, TreePlace};
-use pando_abi::limits::MAX_CONSOLE_BYTES;
+use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
 use pando_abi::watch::state;
 use pando_abi::{HoldingName, PAGE_SIZE};
-use pando_machine::CellsDevice;
+use pando_machine::{CellsDevice, PageBuffer};
 use std::io::{Error, Result};
 
 /// Most earlier files that a checkpoint refers to. Then one is written that has all pages itself.
@@ -65,7 +65,7 @@ impl SnapshotWriter<'_> {
                 layout: self.read_state(snapshot, state::LAYOUT)?,
                 trees: Vec::new(),
             },
-            page: vec![0; PAGE_SIZE as usize],
+            buffer: PageBuffer::default(),
         };
         let mut position = 0;
         while position != END {
@@ -98,7 +98,7 @@ struct ImageReader<'a> {
     device: &'a CellsDevice,
     snapshot: HoldingName,
     image: CellImage,
-    page: Vec<u8>,
+    buffer: PageBuffer,
 }
 
 impl ImageReader<'_> {
@@ -137,18 +137,20 @@ impl ImageReader<'_> {
     /// Adds pages by their bytes.
     fn add_pages(&mut self, extent: &ImageExtent, file: &mut CheckpointWriter) -> Result<()> {
         let place = TreePlace::from_bits(self.last_tree()?.0).ok_or_else(|| Error::other("the kernel has returned an invalid place"))?;
-        for page in extent.first..extent.first + extent.count {
-            let (space, address) = mapped_at(self.snapshot, &self.image.layout, place, page)
+        let (end, permissions) = (extent.first + extent.count, extent.permissions.bits() as u8);
+        for first in (extent.first..end).step_by(MAX_SWAP_PAGES as usize) {
+            let count = (end - first).min(MAX_SWAP_PAGES);
+            let (space, address) = mapped_at(self.snapshot, &self.image.layout, place, first)
                 .ok_or_else(|| Error::other("the program has memory that no process maps"))?;
-            if self.device.read(space, address, &mut self.page)? < self.page.len() {
-                return Err(Error::other("a page of the program cannot be read: a file that it uses may have changed"));
+            self.device.read_pages(space, address, &mut self.buffer, count)?;
+            for (page, bytes) in (first..first + count).zip(self.buffer.bytes().chunks_exact(PAGE_SIZE as usize)) {
+                let content = match bytes.iter().all(|byte| *byte == 0) {
+                    true => Content::Lazy { large: false },
+                    false => Content::Stored(file.add(bytes)?),
+                };
+                let (_, extents) = self.image.trees.last_mut().ok_or_else(|| Error::other("the list has no tree"))?;
+                extents.replace(page, 1, Some(Extent { count: 1, permissions, content }));
             }
-            let content = match self.page.iter().all(|byte| *byte == 0) {
-                true => Content::Lazy { large: false },
-                false => Content::Stored(file.add(&self.page)?),
-            };
-            let permissions = extent.permissions.bits() as u8;
-            self.last_tree()?.1.replace(page, 1, Some(Extent { count: 1, permissions, content }));
         }
         Ok(())
     }

@@ -158,6 +158,18 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
             }
             cells::give(space, address, source, swap)
         }
+        Hypercall::PagesRead { space, address, pages, buffer } => {
+            let target = swap_buffer(buffer, pages)?;
+            check_writable(target.start(), target.length())?;
+            cells::read_pages(space, address, target)
+        }
+        Hypercall::PagesWrite { space, address, pages, buffer } => {
+            let source = swap_buffer(buffer, pages)?;
+            for page in 0..pages {
+                user::read(source.start() + page * PAGE_SIZE, &mut [0])?;
+            }
+            cells::write_pages(space, address, source)
+        }
         Hypercall::ConsoleRead { cell, address, bytes, port } if bytes > 0 => {
             let mut buffer = buffer(bytes, MAX_CONSOLE_BYTES)?;
             check_writable(address, bytes)?;

@@ -36,4 +36,4 @@ pub use page_span::PageSpan;
 pub use set::SpaceSet;
 pub(in crate::memory) use set::{Segment, can_hold_segment};
 pub(in crate::memory) use space::{MountSource, Space};
-pub(crate) use taking::TreeCursor;
+pub(crate) use taking::{TreeCursor, copy_pages};

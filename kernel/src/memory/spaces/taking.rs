@@ -11,7 +11,7 @@ use crate::memory::taken::SwapNumber;
 use crate::memory::tree::{PATH_TABLES, Tree};
 use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT};
 use pando_abi::{PAGE_SIZE, Refusal, SpaceIndex};
-use pando_machine::FrameId;
+use pando_machine::{FRAME_SIZE, FrameId};
 use std::ops::Range;
 
 /// A position in the list of a cell's trees.
@@ -52,10 +52,10 @@ impl SpaceSet {
     /// # Errors
     /// They are not all mapped or may not be written, or there is no memory for them.
     pub(crate) fn fill_pages(&mut self, frames: &mut Frames, address: u64, sources: &[FrameId]) -> Result<(), MemoryError> {
-        for (source, page) in sources.iter().zip(0..) {
-            let target = self.writable_page(frames, address.saturating_add(page * PAGE_SIZE))?;
-            frames.arena().copy(*source, target);
-        }
+        let range = self.check(self.current, address, sources.len() as u64)?;
+        let targets = self.writable_pages(frames, &range, CopyAuthority::Cell)?;
+        let sources: Vec<Option<FrameId>> = sources.iter().copied().map(Some).collect();
+        copy_pages(frames, &sources, &targets);
         Ok(())
     }
 
@@ -117,15 +117,35 @@ impl SpaceSet {
         Ok(start..start + count)
     }
 
-    /// The frames of `pages` pages at an address of the running space, to copy them; `None`: zeros.
+    /// The frames of pages, to copy them; `None`: zeros.
     ///
     /// # Errors
     /// They are not all mapped, or may not be read.
-    pub(crate) fn readable_pages(&mut self, frames: &Frames, address: u64, pages: u64) -> Result<Vec<Option<FrameId>>, MemoryError> {
-        let range = self.check(self.current, address, pages)?;
+    pub(crate) fn readable_pages(
+        &mut self,
+        frames: &Frames,
+        range: &PageSpan,
+        authority: CopyAuthority,
+    ) -> Result<Vec<Option<FrameId>>, MemoryError> {
         let Some(tree) = self.tree(range.space, range.slot) else { return Err(Refusal::BadAddress.into()) };
-        let frames = range.pages.map(|page| tree.readable_frame(frames, page, CopyAuthority::Cell));
-        frames.collect::<Result<_, _>>().map_err(|error| error.in_slot(range.space, range.slot).into())
+        let found = range.pages.clone().map(|page| tree.readable_frame(frames, page, authority));
+        found.collect::<Result<_, _>>().map_err(|error| error.in_slot(range.space, range.slot).into())
+    }
+
+    /// The frames of pages, exclusive to the cell from now on.
+    ///
+    /// # Errors
+    /// They are not all mapped or may not be written, or there is no memory for them.
+    pub(crate) fn writable_pages(
+        &mut self,
+        frames: &mut Frames,
+        range: &PageSpan,
+        authority: CopyAuthority,
+    ) -> Result<Vec<FrameId>, MemoryError> {
+        let account = self.account;
+        let Some(tree) = self.tree(range.space, range.slot) else { return Err(Refusal::BadAddress.into()) };
+        let found = range.pages.clone().map(|page| tree.writable_frame(frames, account, page, authority));
+        found.collect::<Result<_, _>>().map_err(|error| error.in_slot(range.space, range.slot).into())
     }
 
     /// Makes taken pages present, with copies of these frames.
@@ -138,15 +158,6 @@ impl SpaceSet {
             Some(tree) => tree.give(frames, account, range.pages.clone(), sources),
             None => Ok(()),
         }
-    }
-
-    /// The frame of a page of the running space, exclusive to the cell from now on.
-    fn writable_page(&mut self, frames: &mut Frames, address: u64) -> Result<FrameId, MemoryError> {
-        let account = self.account;
-        let range = self.check(self.current, address, 1)?;
-        let Some(tree) = self.tree(range.space, range.slot) else { return Err(Refusal::BadAddress.into()) };
-        let frame = tree.writable_frame(frames, account, range.pages.start, CopyAuthority::Cell);
-        frame.map_err(|error| error.in_slot(range.space, range.slot).into())
     }
 
     /// The slots that spaces have mounted, but for the system segment's: each space with the address.
@@ -167,5 +178,15 @@ impl SpaceSet {
             *cursor = TreeCursor { tree: cursor.tree + 1, page: 0 };
         }
         true
+    }
+}
+
+/// Copies the content of frames to other frames; `None`: zeros.
+pub(crate) fn copy_pages(frames: &Frames, sources: &[Option<FrameId>], targets: &[FrameId]) {
+    for (source, target) in sources.iter().zip(targets) {
+        match source {
+            Some(source) => frames.arena().copy(*source, *target),
+            None => frames.arena().write(*target, 0, &[0; FRAME_SIZE]),
+        }
     }
 }
