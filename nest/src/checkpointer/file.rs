@@ -306,7 +306,7 @@ impl CheckpointFile {
         let whole = if checksum(&[&bytes]) == expected { zstd::bulk::decompress(&bytes, pages * PAGE).ok() } else { None };
         match whole.filter(|whole| whole.len() == pages * PAGE) {
             Some(whole) => Ok((self.own.first + first, whole)),
-            None => Err(damaged(&format!("the pages at offset {start} of {} are wrong", self.path.display()))),
+            None => Err(damaged(&format!("the pages at offset {start} of checkpoint-{} are wrong", self.own.checkpoint))),
         }
     }
 

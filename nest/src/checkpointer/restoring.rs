@@ -2,7 +2,7 @@
 //! The cell of a restored program: it is built from an image without reading its pages, except for the libOS's. The program gets the
 //! others when it needs them, as from a pager.
 
-use super::directory::StoredCheckpoint;
+use super::directory::{StoredCheckpoint, plain};
 use super::image::{Content, Extent, TreeExtents, mapped_at};
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, RECORD_BYTES, TreeOrigin, TreePlace};
 use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
@@ -121,7 +121,8 @@ impl PageSource {
     pub(super) fn give(&mut self, device: &CellsDevice, child: HoldingName, (space, address, number): (u32, u64, u32)) -> Result<()> {
         let count = self.stored.run(number).clamp(1, READ_AHEAD);
         let bytes = count as usize * PAGE_SIZE as usize;
-        self.stored.read(number, &mut self.buffer.bytes_mut()[..bytes])?;
+        let failed = |error: Error| Error::new(error.kind(), format!("cannot read a page of the checkpoint: {}", plain(&error)));
+        self.stored.read(number, &mut self.buffer.bytes_mut()[..bytes]).map_err(failed)?;
         match device.give(child.space(space), address, &self.buffer, count.into(), number)? {
             Some(0) => Err(Error::other("the kernel has lost the page that the program needs")),
             Some(given) => {

@@ -27,6 +27,9 @@ pub(crate) fn list_image(
     reserved: u64,
 ) -> (Vec<ImageRecord>, u64) {
     let (places, sources) = (places(memory), pair_trees(memory, base));
+    // Once for all: there may be thousands.
+    let own_trees: Vec<&Tree> = memory.all_trees().collect();
+    let base_trees: Vec<&Tree> = base.map(|base| base.all_trees().collect()).unwrap_or_default();
     let (mut tree, mut page) = ((position >> PAGE_BITS) as usize, position & ((1 << PAGE_BITS) - 1));
     let (mut records, mut budget) = (Vec::new(), EXPORT_PIECE);
     let empty = Tree::default();
@@ -38,13 +41,13 @@ pub(crate) fn list_image(
             budget -= 1;
             continue;
         }
-        let Some(own) = memory.all_trees().nth(tree) else { return (records, cell_image::END) };
+        let Some(own) = own_trees.get(tree) else { return (records, cell_image::END) };
         let other = match source {
             TreeSource::Nothing => None,
-            TreeSource::Base(index) => base.and_then(|base| base.all_trees().nth(*index as usize)),
-            TreeSource::Own(index) => memory.all_trees().nth(*index as usize),
+            TreeSource::Base(index) => base_trees.get(*index as usize),
+            TreeSource::Own(index) => own_trees.get(*index as usize),
         };
-        list_tree(frames, memory, (own, other.unwrap_or(&empty)), &mut page, (&mut records, most), &mut budget);
+        list_tree(frames, memory, (own, other.copied().unwrap_or(&empty)), &mut page, (&mut records, most), &mut budget);
         if page > TREE_PAGES {
             (tree, page) = (tree + 1, 0);
         }
