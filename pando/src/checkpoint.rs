@@ -13,7 +13,7 @@ use pando_abi::HoldingName;
 use pando_abi::layout::{CPUID_TABLE, CPUID_TABLE_PAGES};
 use pando_machine::CellsDevice;
 use pando_manager::host;
-use pando_nest::checkpointer::{CheckpointDirectory, CheckpointEvent, CheckpointSettings, Checkpointer, Surroundings};
+use pando_nest::checkpointer::{CheckpointDirectory, CheckpointEvent, CheckpointSettings, Checkpointer, RestoreRequirements};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 use std::ffi::{OsStr, OsString};
@@ -109,7 +109,7 @@ pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
     let stored = directory.open(*number, options.check, &mut skip).map_err(Failure::Nested)?;
     let child = device.clone_cell(HoldingName::ROOT, host::memory().0, 0).map_err(Failure::Nested)?;
     let settings = settings(&device, child, path, options.every).map_err(Failure::Nested)?;
-    check(stored.surroundings(), &settings.surroundings).map_err(Failure::Nested)?;
+    check(stored.requirements(), &settings.requirements).map_err(Failure::Nested)?;
     let (number, pages) = (stored.number(), stored.pages());
     let checkpointer = Checkpointer::restore(&device, child, stored, settings).map_err(Failure::Nested)?;
     if options.stats {
@@ -157,19 +157,19 @@ fn settings(device: &CellsDevice, child: HoldingName, directory: &Path, interval
     };
     let mut table = vec![0; (CPUID_TABLE_PAGES * pando_abi::PAGE_SIZE) as usize];
     device.read(child.current_space(), CPUID_TABLE, &mut table)?;
-    let surroundings = Surroundings {
+    let requirements = RestoreRequirements {
         interface: pando_abi::VERSION,
         features: pando_store::features_of_table(&table),
         view: view.to_string_lossy().into_owned(),
     };
     let directory = CheckpointDirectory::new(directory.into());
-    Ok(CheckpointSettings { directory, interval, surroundings, memory: host::memory().0 })
+    Ok(CheckpointSettings { directory, interval, requirements, memory: host::memory().0 })
 }
 
 /// Checks that a program can continue here.
-fn check(stored: &Surroundings, here: &Surroundings) -> Result<()> {
+fn check(stored: &RestoreRequirements, here: &RestoreRequirements) -> Result<()> {
     if stored.interface != here.interface {
-        let Surroundings { interface, .. } = stored;
+        let RestoreRequirements { interface, .. } = stored;
         return Err(Error::other(format!(
             "cannot restore it: the checkpoint is of version {interface} of the interface between cells and kernel, and this is version {}: \
              use the Pando that has written it",

@@ -20,9 +20,9 @@ const SIZES: [&str; 2] = ["1024", "1"];
 const CHECKPOINTS: usize = 30;
 
 /// A process that is killed when this is dropped.
-struct Killed(Child);
+struct ProcessGuard(Child);
 
-impl Drop for Killed {
+impl Drop for ProcessGuard {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();
@@ -58,7 +58,7 @@ fn pauses(pando: &Path, program: &Compiled, directory: &Path, size: &str, count:
     let mut command = Command::new(pando);
     command.args(["checkpoint", "--stats", "--every", "200ms", "-m", "4G", "-o"]).arg(directory);
     command.arg("--").arg(program.path()).arg(size).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = Killed(command.spawn().map_err(BenchError::host("start pando checkpoint"))?);
+    let mut child = ProcessGuard(command.spawn().map_err(BenchError::host("start pando checkpoint"))?);
     let errors = child.0.stderr.take().ok_or(BenchError::Astray)?;
     let mut pauses = Vec::with_capacity(count);
     for line in BufReader::new(errors).lines() {
@@ -79,7 +79,7 @@ fn restore(pando: &Path, directory: &Path) -> Result<(f64, f64), BenchError> {
     let mut command = Command::new(pando);
     command.arg("restore").arg("--stats").arg(directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let began = Instant::now();
-    let mut child = Killed(command.spawn().map_err(BenchError::host("start pando restore"))?);
+    let mut child = ProcessGuard(command.spawn().map_err(BenchError::host("start pando restore"))?);
     let output = child.0.stdout.take().ok_or(BenchError::Astray)?;
     let errors = child.0.stderr.take().ok_or(BenchError::Astray)?;
     let mut line = String::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The directory of the checkpoints of a program.
 
-use super::file::{CACHED_CHUNKS, CheckpointFile, PageRange, Surroundings};
+use super::file::{CACHED_CHUNKS, CheckpointFile, PageRange, RestoreRequirements};
 use super::image::{CellImage, Content};
 use pando_abi::PAGE_SIZE;
 use std::fs::{self, File};
@@ -158,8 +158,8 @@ impl StoredCheckpoint {
 
     /// What it needs of a machine.
     #[must_use]
-    pub fn surroundings(&self) -> &Surroundings {
-        &self.newest.surroundings
+    pub fn requirements(&self) -> &RestoreRequirements {
+        &self.newest.requirements
     }
 
     /// The image.

@@ -51,7 +51,7 @@ fn checksum(parts: &[&[u8]]) -> Checksum {
 
 /// What an image needs of the machine and the files on which it is restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Surroundings {
+pub struct RestoreRequirements {
     /// The version of the interface between cells and kernel.
     pub interface: u32,
     /// The CPU features that programs could have chosen, as opaque words.
@@ -76,7 +76,7 @@ pub(super) struct PageRange {
 /// The first part of an index. The image follows.
 #[derive(Serialize, Deserialize)]
 struct IndexHead {
-    surroundings: Surroundings,
+    requirements: RestoreRequirements,
     own: PageRange,
     /// The files of earlier checkpoints that have pages of it.
     earlier: Vec<PageRange>,
@@ -151,14 +151,14 @@ impl CheckpointWriter {
     /// It cannot be written: the checkpoint does not count.
     pub(super) fn finish(
         mut self,
-        surroundings: Surroundings,
+        requirements: RestoreRequirements,
         image: &CellImage,
         earlier: Vec<PageRange>,
     ) -> Result<(PageRange, KnownPages, u64)> {
         if !self.waiting.is_empty() {
             self.write_chunk()?;
         }
-        let head = IndexHead { surroundings, own: self.own, earlier, chunks: std::mem::take(&mut self.chunks) };
+        let head = IndexHead { requirements, own: self.own, earlier, chunks: std::mem::take(&mut self.chunks) };
         let index = postcard::to_allocvec(&(head, image)).map_err(Error::other)?;
         if index.len() as u64 > INDEX_MAX {
             return Err(Error::other("the program's memory is in too many parts for a checkpoint"));
@@ -210,7 +210,7 @@ pub(super) struct CheckpointFile {
     chunks: Vec<ChunkPlace>,
     pub(super) own: PageRange,
     pub(super) earlier: Vec<PageRange>,
-    pub(super) surroundings: Surroundings,
+    pub(super) requirements: RestoreRequirements,
     /// The bytes of the image.
     image: Vec<u8>,
 }
@@ -247,7 +247,7 @@ impl CheckpointFile {
             return Err(damaged("the checksum of its index is wrong"));
         }
         let (head, image): (IndexHead, _) = postcard::take_from_bytes(&bytes).map_err(|_| damaged("its index cannot be decoded"))?;
-        let IndexHead { surroundings, own, earlier, chunks } = head;
+        let IndexHead { requirements, own, earlier, chunks } = head;
         let mut place = HEADER as u64;
         let mut places = Vec::with_capacity(chunks.len());
         for (length, checksum) in chunks {
@@ -261,7 +261,7 @@ impl CheckpointFile {
         if !is_sound {
             return Err(damaged("its index is inconsistent"));
         }
-        Ok(CheckpointFile { path, chunks: places, own: PageRange { identity, ..own }, earlier, surroundings, image: image.into() })
+        Ok(CheckpointFile { path, chunks: places, own: PageRange { identity, ..own }, earlier, requirements, image: image.into() })
     }
 
     /// The image.

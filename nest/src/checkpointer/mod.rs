@@ -12,7 +12,7 @@ mod restoring;
 mod snapshot;
 
 pub use directory::{CheckpointDirectory, StoredCheckpoint};
-pub use file::Surroundings;
+pub use file::RestoreRequirements;
 pub use snapshot::CheckpointSize;
 
 use crate::input::ProgramInput;
@@ -43,7 +43,7 @@ pub struct CheckpointSettings {
     /// The time from one checkpoint to the next. `None`: none is written.
     pub interval: Option<Duration>,
     /// What the program needs of a machine.
-    pub surroundings: Surroundings,
+    pub requirements: RestoreRequirements,
     /// Pages that the program may use.
     pub memory: u64,
 }
@@ -79,7 +79,7 @@ struct Snapshot {
 }
 
 /// The result of the work on a checkpoint.
-struct Finished {
+struct WriteResult {
     number: u32,
     snapshot: Snapshot,
     result: Result<(Base, CheckpointSize)>,
@@ -160,7 +160,7 @@ impl<'a> Checkpointer<'a> {
     {
         let (mut input, stdin) = (ProgramInput::Unwanted, std::io::stdin());
         let mut due = self.settings.interval.and_then(|interval| Instant::now().checked_add(interval));
-        let mut writing: Option<Receiver<Finished>> = None;
+        let mut writing: Option<Receiver<WriteResult>> = None;
         // When the halt for a checkpoint was requested.
         let mut halted_since: Option<Instant> = None;
         loop {
@@ -227,28 +227,28 @@ impl<'a> Checkpointer<'a> {
         scope: &'scope Scope<'scope, '_>,
         snapshot: Snapshot,
         waker: &UnixStream,
-    ) -> Result<Receiver<Finished>>
+    ) -> Result<Receiver<WriteResult>>
     where
         'a: 'scope,
     {
         let (sender, receiver) = channel();
         let (device, number, base) = (self.device, self.next, self.base.clone());
-        let (directory, surroundings) = (self.settings.directory.clone(), self.settings.surroundings.clone());
+        let (directory, requirements) = (self.settings.directory.clone(), self.settings.requirements.clone());
         let mut waker = waker.try_clone()?;
         self.next += 1;
         thread::Builder::new().name("checkpoint".into()).spawn_scoped(scope, move || {
-            let writer = SnapshotWriter { device, directory: &directory, surroundings };
+            let writer = SnapshotWriter { device, directory: &directory, requirements };
             let result = writer.write(snapshot.cell, base.as_deref(), number);
             // Nobody waits for it any more once the program has ended.
-            let _ = sender.send(Finished { number, snapshot, result });
+            let _ = sender.send(WriteResult { number, snapshot, result });
             let _ = waker.write_all(&[0]);
         })?;
         Ok(receiver)
     }
 
     /// Keeps the snapshot of a complete checkpoint as the base of the next one.
-    fn note_finished(&mut self, finished: Finished, report: EventSink<'_>) -> Result<()> {
-        let Finished { number, snapshot: Snapshot { cell, pause }, result } = finished;
+    fn note_finished(&mut self, finished: WriteResult, report: EventSink<'_>) -> Result<()> {
+        let WriteResult { number, snapshot: Snapshot { cell, pause }, result } = finished;
         let unused = match result {
             Ok((base, size)) => {
                 report(CheckpointEvent::Written { number, size, pause });

@@ -2,7 +2,7 @@
 //! Snapshots: clones of the program's cell that never run, and the checkpoints that are written from them while the program goes on.
 
 use super::directory::CheckpointDirectory;
-use super::file::{CheckpointWriter, KnownPages, PageRange, Surroundings};
+use super::file::{CheckpointWriter, KnownPages, PageRange, RestoreRequirements};
 use super::image::{CellImage, Content, Extent, TreeExtents, mapped_at};
 use pando_abi::cell_image::{END, ExtentContent, ImageExtent, ImageRecord, TreeOrigin, TreePlace};
 use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
@@ -43,7 +43,7 @@ pub struct CheckpointSize {
 pub(super) struct SnapshotWriter<'a> {
     pub(super) device: &'a CellsDevice,
     pub(super) directory: &'a CheckpointDirectory,
-    pub(super) surroundings: Surroundings,
+    pub(super) requirements: RestoreRequirements,
 }
 
 impl SnapshotWriter<'_> {
@@ -77,7 +77,7 @@ impl SnapshotWriter<'_> {
         }
         let image = reader.image;
         let files: Vec<PageRange> = all_files.into_iter().filter(|range| image.uses(range.first..range.first + range.pages)).collect();
-        let (own, mut known, bytes) = file.finish(self.surroundings.clone(), &image, files.clone())?;
+        let (own, mut known, bytes) = file.finish(self.requirements.clone(), &image, files.clone())?;
         let size = CheckpointSize { pages: image.stored_pages(), written_pages: own.pages.into(), bytes };
         let files: Vec<PageRange> = files.into_iter().chain([own]).filter(|range| range.pages > 0).collect();
         // The others do not belong to the checkpoint.

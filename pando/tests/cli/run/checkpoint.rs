@@ -32,9 +32,9 @@ print('log', [int(line) for line in log] == list(range(number + 1)), 'ticks', ti
 sys.exit(7)";
 
 /// A process that is killed when this is dropped.
-struct Killed(Child);
+struct ProcessGuard(Child);
 
-impl Drop for Killed {
+impl Drop for ProcessGuard {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();
@@ -87,7 +87,7 @@ impl Checkpoints {
 
 /// Runs a command until something is true, and kills it. Returns its output.
 fn kill_when(mut command: Command, is_due: impl Fn() -> bool) -> String {
-    let mut child = Killed(command.stdout(Stdio::piped()).spawn().expect("pando starts"));
+    let mut child = ProcessGuard(command.stdout(Stdio::piped()).spawn().expect("pando starts"));
     let output = child.0.stdout.take().expect("it is piped");
     let reader = std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect::<Vec<_>>().join("\n"));
     let began = Instant::now();
