@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell of the manager: its specification, its input and output, and its outcome.
 
+use super::budget::Budget;
 use super::gateways::GatewaySlot;
 use super::jobs::{CellJobs, StartedJob};
 use super::log::Log;
@@ -100,6 +101,38 @@ pub(super) struct CellState {
     pub(super) resources: Option<CellResources>,
 }
 
+impl CellState {
+    /// The state of a cell that begins with this log.
+    fn new(spec: &ManagedCellSpec, log: Log, resources: CellResources) -> CellState {
+        CellState {
+            output_start: log.written(),
+            log,
+            waiters: BTreeMap::new(),
+            is_waiting: false,
+            is_cut: false,
+            has_exceeded_output: false,
+            cause: None,
+            is_stopped: false,
+            is_removed: false,
+            may_restart: spec.restart != RestartPolicy::No,
+            successor: None,
+            time_limit: spec.limits.time,
+            outcome: None,
+            resources: Some(resources),
+        }
+    }
+}
+
+/// An empty log, with the charge of all that is kept of the specification.
+fn new_log(spec: &ManagedCellSpec, budget: &Arc<Budget>) -> Log {
+    // The arguments are kept for queries, the environment for more programs.
+    let mut charge = budget.charge();
+    let labels = spec.labels.iter().map(|(name, value)| name.len() + value.len());
+    let words = spec.arguments.iter().map(String::len).chain(spec.environment.iter().map(Vec::len));
+    charge.grow(words.chain(labels).map(|length| length as u64).sum());
+    Log::new(spec.limits.output.map_or(LOG_KEPT, |limit| limit.min(LOG_KEPT_MAX)), charge)
+}
+
 /// Resources that a cell holds.
 pub(super) struct CellResources {
     /// Its template, or its program and its root.
@@ -162,33 +195,13 @@ impl ManagedCell {
         let (bell, notified) = watch::channel(());
         port.listen(move || bell.send_replace(()));
         guard.start(&spec.limits, time_limits)?;
-        // The arguments are kept for queries, the environment for more programs.
-        let mut charge = budget.charge();
-        let labels = spec.labels.iter().map(|(name, value)| name.len() + value.len());
-        let words = spec.arguments.iter().map(String::len).chain(spec.environment.iter().map(Vec::len));
-        charge.grow(words.chain(labels).map(|length| length as u64).sum());
         let image = origin.manifest.image.as_ref().map(|(id, _)| id.clone());
         let log = match predecessor {
             // Its output stays, and more is appended.
             Some(before) => before.take_log(),
-            None => Log::new(spec.limits.output.map_or(LOG_KEPT, |limit| limit.min(LOG_KEPT_MAX)), charge),
+            None => new_log(&spec, budget),
         };
-        let state = CellState {
-            output_start: log.written(),
-            log,
-            waiters: BTreeMap::new(),
-            is_waiting: false,
-            is_cut: false,
-            has_exceeded_output: false,
-            cause: None,
-            is_stopped: false,
-            is_removed: false,
-            may_restart: spec.restart != RestartPolicy::No,
-            successor: None,
-            time_limit: spec.limits.time,
-            outcome: None,
-            resources: Some(CellResources { origin, _connection: connection }),
-        };
+        let state = CellState::new(&spec, log, CellResources { origin, _connection: connection });
         Ok(Arc::new(ManagedCell {
             id,
             spec,

@@ -65,7 +65,7 @@ class Step:
     """A step: files that are copied into the cell, then a program that runs there."""
 
     text: str
-    """What it does, for people."""
+    """Its description for people."""
     words: Tuple[str, ...] = ()
     """The program and its arguments; PYTHON stands for the Python."""
     copies: Tuple[Tuple[str, str], ...] = ()

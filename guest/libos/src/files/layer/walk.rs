@@ -14,7 +14,7 @@ use crate::files::tree::node::{Body, NodeId};
 use crate::files::tree::volume::{ImageInode, VolumeIndex};
 use crate::files::tree::{InodeRef, Tree, room};
 
-/// What an archive has at a path.
+/// The content of an archive at a path.
 #[derive(Clone, Copy, Debug)]
 pub enum ChangeKind {
     /// A file.
