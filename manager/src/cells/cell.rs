@@ -565,25 +565,6 @@ impl ManagedCell {
         }
     }
 
-    /// Takes note that it is not started again: its readers get its end.
-    pub(super) fn end_restarts(&self) {
-        self.lock().may_restart = false;
-        self.changed.send_replace(());
-    }
-
-    /// Takes note that it was started again: its readers continue with that cell.
-    pub(super) fn succeed(&self, successor: &Arc<ManagedCell>) {
-        self.lock().successor = Some(Arc::clone(successor));
-        self.changed.send_replace(());
-    }
-
-    /// Its output, for the cell as which it is started again.
-    fn take_log(&self) -> Log {
-        let mut state = self.lock();
-        let empty = state.log.empty_copy();
-        std::mem::replace(&mut state.log, empty)
-    }
-
     /// Whether a client has asked it to end, or has removed it.
     pub(super) fn is_stopped(&self) -> bool {
         self.lock().is_stopped

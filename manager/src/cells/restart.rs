@@ -2,6 +2,7 @@
 //! Restarts of cells that have ended, by their policies. A restarted cell takes the place of the ended one: it has its name and its number,
 //! and its output continues.
 
+use super::log::Log;
 use super::origin::CellOrigin;
 use super::spec::{CellSignal, EndReason, ManagedCellSpec};
 use super::{ManagedCell, Manager};
@@ -58,5 +59,26 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
         if is_stopped {
             cell.signal(CellSignal::Kill);
         }
+    }
+}
+
+impl ManagedCell {
+    /// Takes note that it is not started again: its readers get its end.
+    pub(super) fn end_restarts(&self) {
+        self.lock().may_restart = false;
+        self.changed.send_replace(());
+    }
+
+    /// Takes note that it was started again: its readers continue with that cell.
+    pub(super) fn succeed(&self, successor: &Arc<ManagedCell>) {
+        self.lock().successor = Some(Arc::clone(successor));
+        self.changed.send_replace(());
+    }
+
+    /// Its output, for the cell as which it is started again.
+    pub(super) fn take_log(&self) -> Log {
+        let mut state = self.lock();
+        let empty = state.log.empty_copy();
+        std::mem::replace(&mut state.log, empty)
     }
 }
