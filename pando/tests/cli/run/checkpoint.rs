@@ -29,6 +29,7 @@ for number in range(int(sys.argv[1])):
     time.sleep(0.01)
 log.flush(); log.seek(0)
 print('log', [int(line) for line in log] == list(range(number + 1)), 'ticks', ticks[0] > number / 4, 'thread', len(seen) > number / 10)
+signal.setitimer(signal.ITIMER_REAL, 0)
 sys.exit(7)";
 
 /// A process that is killed when this is dropped.
