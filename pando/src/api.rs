@@ -492,8 +492,8 @@ pub struct NewJob {
     pub environment: BTreeMap<String, String>,
     /// Its working directory [default: that in which the cell's program was started].
     pub directory: Option<String>,
-    /// Its user and group, by name or number, as the cell's `/etc/passwd` and `/etc/group` have them: `USER` or `USER:GROUP` [default: those
-    /// of the cell's program].
+    /// Its user and group, by name or number, as the cell's `/etc/passwd` and `/etc/group` have them: `USER` or `USER:GROUP` [default:
+    /// those of the cell's program].
     pub user: Option<String>,
     /// Time limit in seconds; the program is then killed.
     pub timeout: Option<f64>,

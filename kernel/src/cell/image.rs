@@ -73,22 +73,22 @@ fn check_rings(reserved: &[u8], positions: [Option<RingPositions>; 2]) -> Result
 
 /// All state of a cell but the content of its memory, as its parent reads and sets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CellState {
+pub(crate) struct CellStateImage {
     pub(crate) record: CellRecord,
     pub(crate) console: RingPositions,
     /// The virtual registers and the rings.
     pub(crate) reserved: Vec<u8>,
 }
 
-impl CellState {
+impl CellStateImage {
     /// The bytes that the parent gets.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         postcard::to_allocvec(self).ok()
     }
 
     /// Decodes bytes of the parent. `None`: no cell can have this state.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<CellState> {
-        let (state, rest): (CellState, _) = postcard::take_from_bytes(bytes).ok()?;
+    pub(crate) fn decode(bytes: &[u8]) -> Option<CellStateImage> {
+        let (state, rest): (CellStateImage, _) = postcard::take_from_bytes(bytes).ok()?;
         let is_sound = rest.is_empty() && state.record.check().is_ok() && check_rings(&state.reserved, [Some(state.console), None]).is_ok();
         is_sound.then_some(state)
     }

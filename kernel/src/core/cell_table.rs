@@ -84,8 +84,8 @@ impl LiveCell {
         self.parent.is_some_and(|parent| parent.is_holding && Some(parent.cell) == cell)
     }
 
-    /// Whether its state is complete for a clone: if it is halted, by its parent, and between two instructions. What else has halted it
-    /// may not be over.
+    /// Whether its state is complete for a clone: if it is halted, by its parent, and between two instructions. Another event that has
+    /// halted it may not be over.
     pub(super) fn has_complete_state(&self, cloner: Option<CellId>) -> bool {
         let Watch { reason, is_stepping, .. } = self.cell.watch;
         let is_halted = self.execution.run_state() == RunState::Halted;

@@ -9,7 +9,7 @@ use super::nesting::of_child;
 use super::state::State;
 use crate::cell::CellId;
 use crate::cell::child_operation::{CallerBytes, PageCopy};
-use crate::cell::image::{CellRecord, CellState};
+use crate::cell::image::{CellRecord, CellStateImage};
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::run_state::Requirement;
 use crate::cell::virtual_registers::RESERVED_PAGES;
@@ -33,7 +33,7 @@ impl State {
         let bytes = match kind {
             StateKind::Layout => MemoryLayout::encode(&live.cell.memory),
             _ => {
-                let state = CellState {
+                let state = CellStateImage {
                     record: CellRecord::of(&live.cell, &live.execution),
                     console: live.console.positions(),
                     reserved: live.cell.copy_reserved_pages(frames)?,
@@ -122,7 +122,7 @@ impl State {
         if kind == StateKind::Layout {
             return self.build_layout(child, &MemoryLayout::decode(&bytes, RESERVED_PAGES)?);
         }
-        let state = CellState::decode(&bytes).ok_or(Refusal::BadArgument)?;
+        let state = CellStateImage::decode(&bytes).ok_or(Refusal::BadArgument)?;
         let (live, frames) = self.require(child, Requirement::NotStarted)?;
         live.cell.restore_reserved_pages(frames, &state.reserved)?;
         let wake = self.waker(child);

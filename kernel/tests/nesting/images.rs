@@ -34,7 +34,7 @@ pub fn sum_after_waiting(asm: &mut Asm) {
 
 /// An image of a child.
 #[derive(Clone, Debug, Default)]
-pub struct Image {
+pub struct ChildImage {
     pub state: Vec<u8>,
     pub layout: Vec<u8>,
     pub records: Vec<ImageRecord>,
@@ -42,7 +42,7 @@ pub struct Image {
     pub pages: Vec<Vec<u8>>,
 }
 
-impl Image {
+impl ChildImage {
     pub fn count(&self, is: impl Fn(&ExtentContent) -> bool) -> u64 {
         let extents = self.records.iter().filter_map(|record| if let ImageRecord::Extent(extent) = record { Some(extent) } else { None });
         extents.filter(|extent| is(&extent.content)).map(|extent| extent.count).sum()
@@ -96,7 +96,7 @@ impl Family {
         Ok(records)
     }
 
-    pub fn image(&mut self, cell: HoldingName) -> Image {
+    pub fn image(&mut self, cell: HoldingName) -> ChildImage {
         let (state, layout) = (self.read_state(cell, state::IMAGE).expect("room"), self.read_state(cell, state::LAYOUT).expect("room"));
         let records = self.list(cell, None, ROOM).expect("it was not started");
         let (mut pages, mut place) = (Vec::new(), None);
@@ -114,11 +114,11 @@ impl Family {
                 ImageRecord::Extent(_) => {}
             }
         }
-        Image { state, layout, records, pages }
+        ChildImage { state, layout, records, pages }
     }
 
     /// Builds a clone of the root from an image: pages get the numbers of their places in it, but those of the system segment are written.
-    pub fn build(&mut self, cell: HoldingName, image: &Image) -> Result<(), Refusal> {
+    pub fn build(&mut self, cell: HoldingName, image: &ChildImage) -> Result<(), Refusal> {
         self.write_state(cell, state::LAYOUT, &image.layout)?;
         let (mut built, mut written, mut place, mut number) = (Vec::new(), Vec::new(), TreePlace::Segment(0), 0);
         for record in &image.records {
@@ -153,7 +153,7 @@ impl Family {
     }
 
     /// Lets a child that waits go on, gives it the pages of an image that it needs, and returns how it has ended.
-    pub fn finish(&mut self, image: &Image) -> Option<ChildState> {
+    pub fn finish(&mut self, image: &ChildImage) -> Option<ChildState> {
         self.halt();
         let mut registers = self.registers();
         registers.r14 = 1;
@@ -163,12 +163,12 @@ impl Family {
     }
 
     /// Starts a child that was built, and gives it the pages of an image that it needs until it waits.
-    pub fn start_built(&mut self, image: &Image) -> Option<ChildState> {
+    pub fn start_built(&mut self, image: &ChildImage) -> Option<ChildState> {
         let state = self.run();
         self.give_all(state, image)
     }
 
-    fn give_all(&mut self, mut state: Option<ChildState>, image: &Image) -> Option<ChildState> {
+    fn give_all(&mut self, mut state: Option<ChildState>, image: &ChildImage) -> Option<ChildState> {
         while state == Some(ChildState::Halted) {
             let Some(HaltReason::Taken { space, address, number }) = self.reason() else { panic!("it waits for a page") };
             self.lab.kernel.write(self.parent, BUFFER, &image.pages[number as usize]).expect("it waits");
@@ -227,7 +227,7 @@ fn a_child_is_built_from_an_image_and_goes_on() {
         let image = family.image(clone);
         assert!(image.pages.len() >= PAGES as usize);
         assert_eq!(family.call(Hypercall::Drop { holding: clone.bits() }), Ok(0));
-        // What the original does afterwards is not in it.
+        // Later changes of the original are not in it.
         let space = family.name.current_space();
         family.lab.kernel.write(family.parent, BUFFER, &90_u64.to_le_bytes()).expect("it waits");
         assert_eq!(family.call(Hypercall::Write { space, address: FIRST, source: BUFFER, bytes: 8 }), Ok(0));
@@ -407,7 +407,9 @@ fn clones_of_a_built_child_need_the_same_pages() {
         assert!(family.lab.kernel.clone_cell(id, PageCount(300)).is_err(), "the operator has no page of it");
         let again = family.clone_of(built).expect("its parent has the pages");
         let taken = family.list(again, None, ROOM).expect("it was not started");
-        let of = |records: &[ImageRecord], is: fn(&ExtentContent) -> bool| Image { records: records.into(), ..Image::default() }.count(is);
+        let of = |records: &[ImageRecord], is: fn(&ExtentContent) -> bool| {
+            ChildImage { records: records.into(), ..ChildImage::default() }.count(is)
+        };
         assert!(of(&taken, |content| matches!(content, ExtentContent::Taken(_))) >= PAGES);
         let original = family.choose(again);
         assert_eq!(family.start_built(&image), Some(ChildState::Started { wants_input: false }));
@@ -417,8 +419,8 @@ fn clones_of_a_built_child_need_the_same_pages() {
     }
 }
 
-/// The rules: a copy of pages is that of whole ones, within what both own, and not of those that are taken. A page that is copied to a child
-/// is its own from then on.
+/// The rules: a copy of pages is that of whole ones, within what both own, and not of those that are taken. A page that is copied to a
+/// child is its own from then on.
 #[test]
 fn pages_are_copied_only_between_memory_of_both() {
     for lab in Lab::both() {
@@ -455,7 +457,7 @@ fn pages_are_copied_only_between_memory_of_both() {
     }
 }
 
-/// The rule: whoever builds a child pays for it. A child whose quota is too small is refused, and costs nothing when it is dropped.
+/// The rule: the parent that builds a child pays for it. A child whose quota is too small is refused, and costs nothing when it is dropped.
 #[test]
 fn building_beyond_a_quota_is_refused() {
     for lab in Lab::both() {

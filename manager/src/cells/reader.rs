@@ -41,8 +41,8 @@ impl Drop for Reader {
 }
 
 impl ManagedCell {
-    /// A piece of output from a position on, or from the first that is kept. Waits for one if `waits`. `None`: there is none yet. The output
-    /// of a cell that is started again continues.
+    /// A piece of output from a position on, or from the first that is kept. Waits for one if `waits`. `None`: there is none yet. The
+    /// output of a cell that is started again continues.
     pub async fn piece(&self, position: u64, waits: bool) -> Option<OutputPiece> {
         let mut restarted = self.restarted();
         loop {

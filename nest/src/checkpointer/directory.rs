@@ -2,7 +2,7 @@
 //! The directory of the checkpoints of a program.
 
 use super::file::{CACHED_CHUNKS, CheckpointFile, PageRange, RestoreRequirements};
-use super::image::{CellImage, Content};
+use super::image::{CellImage, StoredContent};
 use pando_abi::PAGE_SIZE;
 use std::fs::{self, File};
 use std::io::{Error, Result};
@@ -132,7 +132,7 @@ impl StoredCheckpoint {
     /// Whether each stored extent lies in files.
     fn has_all_pages(&self) -> bool {
         self.image.trees.iter().flat_map(|(_, extents)| extents.iter()).all(|(_, extent)| {
-            let Content::Stored(first) = extent.content else { return true };
+            let StoredContent::Stored(first) = extent.content else { return true };
             let (mut number, end) = (u64::from(first), u64::from(first) + extent.count);
             while number < end {
                 let Some(file) = self.files().find(|file| u32::try_from(number).is_ok_and(|number| file.covers(number))) else {
@@ -156,7 +156,7 @@ impl StoredCheckpoint {
         self.image.stored_pages()
     }
 
-    /// What it needs of a machine.
+    /// Its requirements of a machine.
     #[must_use]
     pub fn requirements(&self) -> &RestoreRequirements {
         &self.newest.requirements

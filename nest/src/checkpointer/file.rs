@@ -49,7 +49,7 @@ fn checksum(parts: &[&[u8]]) -> Checksum {
     checksum
 }
 
-/// What an image needs of the machine and the files on which it is restored.
+/// The requirements of an image: of the machine and the files on which it is restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreRequirements {
     /// The version of the interface between cells and kernel.

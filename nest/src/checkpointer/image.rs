@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// The content of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Content {
+pub(super) enum StoredContent {
     /// Zeros.
     Lazy { large: bool },
     /// Blocks of a disk of the cell's root, from this address on.
@@ -18,47 +18,47 @@ pub(super) enum Content {
     Stored(u32),
 }
 
-impl Content {
-    fn offset(self, pages: u64) -> Content {
+impl StoredContent {
+    fn offset(self, pages: u64) -> StoredContent {
         match self {
-            Content::Lazy { .. } => self,
-            Content::Blocks(first) => Content::Blocks(first.wrapping_add(pages)),
-            Content::Stored(first) => Content::Stored(first.wrapping_add(pages as u32)),
+            StoredContent::Lazy { .. } => self,
+            StoredContent::Blocks(first) => StoredContent::Blocks(first.wrapping_add(pages)),
+            StoredContent::Stored(first) => StoredContent::Stored(first.wrapping_add(pages as u32)),
         }
     }
 }
 
 /// Consecutive pages with the same kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Extent {
+pub(super) struct StoredExtent {
     pub(super) count: u64,
     pub(super) permissions: u8,
-    pub(super) content: Content,
+    pub(super) content: StoredContent,
 }
 
-impl Extent {
+impl StoredExtent {
     /// The part of it from page `skipped` on.
-    fn after(self, skipped: u64) -> Extent {
-        Extent { count: self.count - skipped, content: self.content.offset(skipped), ..self }
+    fn after(self, skipped: u64) -> StoredExtent {
+        StoredExtent { count: self.count - skipped, content: self.content.offset(skipped), ..self }
     }
 }
 
 /// The extents of a tree, by their first pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TreeExtents(BTreeMap<u64, Extent>);
+pub(super) struct TreeExtents(BTreeMap<u64, StoredExtent>);
 
 impl TreeExtents {
     /// Replaces the content of pages. `None`: nothing is mapped there.
-    pub(super) fn replace(&mut self, first: u64, count: u64, extent: Option<Extent>) {
+    pub(super) fn replace(&mut self, first: u64, count: u64, extent: Option<StoredExtent>) {
         let end = first.saturating_add(count);
         let before = self.0.range(..first).next_back().map(|(start, extent)| (*start, *extent));
         if let Some((start, old)) = before.filter(|(start, old)| start + old.count > first) {
-            self.0.insert(start, Extent { count: first - start, ..old });
+            self.0.insert(start, StoredExtent { count: first - start, ..old });
             if start + old.count > end {
                 self.0.insert(end, old.after(end - start));
             }
         }
-        let covered: Vec<(u64, Extent)> = self.0.range(first..end).map(|(start, extent)| (*start, *extent)).collect();
+        let covered: Vec<(u64, StoredExtent)> = self.0.range(first..end).map(|(start, extent)| (*start, *extent)).collect();
         for (start, old) in covered {
             self.0.remove(&start);
             if start + old.count > end {
@@ -78,7 +78,7 @@ impl TreeExtents {
     }
 
     /// The extents in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Extent)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, StoredExtent)> {
         self.0.iter().map(|(first, extent)| (*first, *extent))
     }
 
@@ -115,15 +115,15 @@ impl CellImage {
     pub(super) fn uses(&self, pages: Range<u32>) -> bool {
         let pages = u64::from(pages.start)..u64::from(pages.end);
         self.trees.iter().flat_map(|(_, extents)| extents.iter()).any(|(_, extent)| match extent.content {
-            Content::Stored(first) => u64::from(first) < pages.end && u64::from(first) + extent.count > pages.start,
-            Content::Lazy { .. } | Content::Blocks(_) => false,
+            StoredContent::Stored(first) => u64::from(first) < pages.end && u64::from(first) + extent.count > pages.start,
+            StoredContent::Lazy { .. } | StoredContent::Blocks(_) => false,
         })
     }
 
     /// Number of pages with content in files.
     pub(super) fn stored_pages(&self) -> u64 {
         let extents = self.trees.iter().flat_map(|(_, extents)| extents.iter());
-        extents.filter(|(_, extent)| matches!(extent.content, Content::Stored(_))).map(|(_, extent)| extent.count).sum()
+        extents.filter(|(_, extent)| matches!(extent.content, StoredContent::Stored(_))).map(|(_, extent)| extent.count).sum()
     }
 }
 
@@ -142,10 +142,10 @@ pub(super) fn mapped_at(child: HoldingName, layout: &[u8], place: TreePlace, pag
 
 #[cfg(test)]
 mod tests {
-    use super::{Content, Extent, TreeExtents};
+    use super::{StoredContent, StoredExtent, TreeExtents};
 
-    fn stored(count: u64, first: u32) -> Extent {
-        Extent { count, permissions: 3, content: Content::Stored(first) }
+    fn stored(count: u64, first: u32) -> StoredExtent {
+        StoredExtent { count, permissions: 3, content: StoredContent::Stored(first) }
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(tree.iter().collect::<Vec<_>>(), [(10, stored(2, 100)), (12, stored(2, 7)), (14, stored(11, 104))]);
         tree.replace(11, 6, None);
         assert_eq!(tree.iter().collect::<Vec<_>>(), [(10, stored(1, 100)), (17, stored(8, 107))]);
-        tree.replace(0, 30, Some(Extent { content: Content::Lazy { large: true }, ..stored(30, 0) }));
+        tree.replace(0, 30, Some(StoredExtent { content: StoredContent::Lazy { large: true }, ..stored(30, 0) }));
         assert_eq!(tree.iter().count(), 1);
         tree.replace(0, 30, None);
         assert!(tree.iter().next().is_none());
@@ -179,7 +179,7 @@ mod tests {
             }
             let mut found = [None; 64];
             for (first, extent) in tree.iter() {
-                let Content::Stored(number) = extent.content else { panic!("all are stored") };
+                let StoredContent::Stored(number) = extent.content else { panic!("all are stored") };
                 for page in 0..extent.count {
                     found[(first + page) as usize] = Some(number + page as u32);
                 }

@@ -42,7 +42,7 @@ pub struct CheckpointSettings {
     pub directory: CheckpointDirectory,
     /// The time from one checkpoint to the next. `None`: none is written.
     pub interval: Option<Duration>,
-    /// What the program needs of a machine.
+    /// The program's requirements of a machine.
     pub requirements: RestoreRequirements,
     /// Pages that the program may use.
     pub memory: u64,

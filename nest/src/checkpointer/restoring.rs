@@ -3,7 +3,7 @@
 //! others when it needs them, as from a pager.
 
 use super::directory::{StoredCheckpoint, plain};
-use super::image::{Content, Extent, TreeExtents, mapped_at};
+use super::image::{StoredContent, StoredExtent, TreeExtents, mapped_at};
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, RECORD_BYTES, TreeOrigin, TreePlace};
 use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
 use pando_abi::watch::state;
@@ -41,7 +41,7 @@ pub(super) fn build(device: &CellsDevice, child: HoldingName, stored: &mut Store
     records.write(device, child).map_err(refused)?;
     let mut buffer = PageBuffer::default();
     for (first, extent) in system.iter() {
-        let Content::Stored(number) = extent.content else { continue };
+        let StoredContent::Stored(number) = extent.content else { continue };
         for further in (0..extent.count).step_by(MAX_SWAP_PAGES as usize) {
             let count = (extent.count - further).min(MAX_SWAP_PAGES);
             stored.read(number + further as u32, &mut buffer.bytes_mut()[..(count * PAGE_SIZE) as usize])?;
@@ -79,15 +79,15 @@ impl RecordBuffer {
         self.bytes.extend(record.to_words().into_iter().flat_map(u64::to_le_bytes));
     }
 
-    fn add(&mut self, place: TreePlace, first: u64, extent: Extent) {
+    fn add(&mut self, place: TreePlace, first: u64, extent: StoredExtent) {
         let permissions = Permissions::from_bits(extent.permissions.into()).unwrap_or(Permissions::NONE);
         let content = match extent.content {
-            Content::Lazy { large } => ExtentContent::Lazy { large },
-            Content::Blocks(block) => ExtentContent::Blocks(BlockAddress::from_bits(block)),
-            Content::Stored(_) if place == SYSTEM_SEGMENT => ExtentContent::Lazy { large: false },
-            Content::Stored(number) => ExtentContent::Taken(number),
+            StoredContent::Lazy { large } => ExtentContent::Lazy { large },
+            StoredContent::Blocks(block) => ExtentContent::Blocks(BlockAddress::from_bits(block)),
+            StoredContent::Stored(_) if place == SYSTEM_SEGMENT => ExtentContent::Lazy { large: false },
+            StoredContent::Stored(number) => ExtentContent::Taken(number),
         };
-        self.push(ImageRecord::Extent(ImageExtent { first, count: extent.count, permissions, content }));
+        self.push(ImageRecord::StoredExtent(ImageExtent { first, count: extent.count, permissions, content }));
     }
 
     fn write(&mut self, device: &CellsDevice, child: HoldingName) -> Result<()> {

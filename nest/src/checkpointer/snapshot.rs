@@ -3,7 +3,7 @@
 
 use super::directory::CheckpointDirectory;
 use super::file::{CheckpointWriter, KnownPages, PageRange, RestoreRequirements};
-use super::image::{CellImage, Content, Extent, TreeExtents, mapped_at};
+use super::image::{CellImage, StoredContent, StoredExtent, TreeExtents, mapped_at};
 use pando_abi::cell_image::{END, ExtentContent, ImageExtent, ImageRecord, TreeOrigin, TreePlace};
 use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
 use pando_abi::watch::state;
@@ -114,7 +114,7 @@ impl ImageReader<'_> {
                 let extents = extents.ok_or_else(|| Error::other("the kernel has returned an invalid list of memory"))?;
                 self.image.trees.push((place.bits(), extents));
             }
-            ImageRecord::Extent(extent) => self.add(&extent, file)?,
+            ImageRecord::StoredExtent(extent) => self.add(&extent, file)?,
         }
         Ok(())
     }
@@ -123,14 +123,14 @@ impl ImageReader<'_> {
         let ImageExtent { first, count, permissions, content } = *extent;
         let content = match content {
             ExtentContent::Empty => None,
-            ExtentContent::Lazy { large } => Some(Content::Lazy { large }),
-            ExtentContent::Blocks(block) => Some(Content::Blocks(block.bits())),
+            ExtentContent::Lazy { large } => Some(StoredContent::Lazy { large }),
+            ExtentContent::Blocks(block) => Some(StoredContent::Blocks(block.bits())),
             // The page was given to the kernel by its number in the files.
-            ExtentContent::Taken(number) => Some(Content::Stored(number)),
+            ExtentContent::Taken(number) => Some(StoredContent::Stored(number)),
             ExtentContent::Pages => return self.add_pages(extent, file),
         };
         let permissions = permissions.bits() as u8;
-        self.last_tree()?.1.replace(first, count, content.map(|content| Extent { count, permissions, content }));
+        self.last_tree()?.1.replace(first, count, content.map(|content| StoredExtent { count, permissions, content }));
         Ok(())
     }
 
@@ -145,11 +145,11 @@ impl ImageReader<'_> {
             self.device.read_pages(space, address, &mut self.buffer, count)?;
             for (page, bytes) in (first..first + count).zip(self.buffer.bytes().chunks_exact(PAGE_SIZE as usize)) {
                 let content = match bytes.iter().all(|byte| *byte == 0) {
-                    true => Content::Lazy { large: false },
-                    false => Content::Stored(file.add(bytes)?),
+                    true => StoredContent::Lazy { large: false },
+                    false => StoredContent::Stored(file.add(bytes)?),
                 };
                 let (_, extents) = self.image.trees.last_mut().ok_or_else(|| Error::other("the list has no tree"))?;
-                extents.replace(page, 1, Some(Extent { count: 1, permissions, content }));
+                extents.replace(page, 1, Some(StoredExtent { count: 1, permissions, content }));
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ mod jobs;
 mod problem;
 mod program_routes;
 mod prometheus;
+mod queries;
 mod request;
 mod routes;
 mod streams;

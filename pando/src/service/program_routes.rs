@@ -3,7 +3,7 @@
 
 use super::jobs;
 use super::problem::Problem;
-use super::routes::{EndOfInputQuery, KillQuery, LINES};
+use super::queries::{EndOfInputQuery, KillQuery, LINES};
 use crate::api;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};

@@ -2,6 +2,7 @@
 //! The routes and their handlers.
 
 use super::problem::Problem;
+use super::queries::{EndOfInputQuery, KillQuery, LINES};
 use super::streams::{ClientGone, Incoming, Outgoing};
 use super::{blocking, connections, program_routes, prometheus, request};
 use crate::api;
@@ -29,8 +30,6 @@ const TEMPLATE_HEAD_MAX: u64 = 16 << 20;
 const RUN_OUTPUT_MAX: u64 = 16 << 20;
 /// The default time that a program gets to end, in seconds.
 const STOP_SECONDS: f64 = 10.0;
-/// An answer in lines of JSON.
-pub(super) const LINES: &str = "application/x-ndjson";
 /// Bytes of a file per write.
 const PIECE: usize = 256 << 10;
 
@@ -273,17 +272,6 @@ async fn wait(
     Ok(Json(cell.summary().into()))
 }
 
-/// The way to end a cell.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct KillQuery {
-    /// The signal for its program, as `kill` names it: `TERM`, `SIGTERM` or `15` [default: KILL, which terminates the cell]. A program can
-    /// ignore those that it can catch.
-    #[serde(default)]
-    #[param(inline)]
-    pub(super) signal: api::Signal,
-}
-
 /// Terminates a cell, or sends its program a signal; its output and outcome remain available.
 #[utoipa::path(post, path = "/v1/cells/{cell}/kill", params(("cell" = String, Path, description = "The cell's number or name."), KillQuery), responses((status = 204), (status = 404, body = api::Problem)))]
 async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<KillQuery>) -> RouteResult<StatusCode> {
@@ -468,15 +456,6 @@ async fn fork(
 ) -> RouteResult<(StatusCode, Json<Vec<api::Cell>>)> {
     let forks = manager.fork(manager.find(&id)?, request::forks(fork.count)?).await?;
     Ok((StatusCode::CREATED, Json(forks.into_iter().map(|fork| fork.release().summary().into()).collect())))
-}
-
-/// Whether the input ends.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct EndOfInputQuery {
-    /// No more input follows.
-    #[serde(default)]
-    pub(super) end: bool,
 }
 
 /// Writes bytes to a cell's standard input; answers once the cell has taken them.

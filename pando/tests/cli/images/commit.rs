@@ -22,7 +22,7 @@ const CHANGES: &str = r#"set -e; b=busybox
     echo more >> /data/new
     $b rm /bin/kill /data/hidden/y; $b rmdir /data/hidden
     $b mkdir -m 700 /data/hidden; echo inner > /data/hidden/inner
-    $b ln /data/fresh /data/second; $b ln /bin/busybox /bin/bb; $b ln -s ../data/fresh /bin/link
+    $b ln /data/fresh /data/second; $b ln /bin/busybox /bin/a; $b ln -s ../data/fresh /bin/link
     $b chmod 600 /etc/group; $b chown -h 5:6 /bin/link
     $b mkfifo -m 622 /fifo; $b mknod /node c 1 3
     long=$($b printf '%0200d' 7); $b mkdir -p /deep/$long; echo long > /deep/$long/$long; $b ln -s $long$long /deep/to
@@ -79,7 +79,7 @@ fn a_committed_image_has_the_files_of_its_cell() {
     assert_eq!(described[0]["RootFS"]["Layers"].as_array().map(Vec::len), Some(3));
     // An image of an image, in which a directory of a lower layer has moved.
     waiting(&fixture, "second", "app:v2");
-    execute(&fixture, "second", "busybox mv /data /moved; busybox mv /moved/hidden /hidden; busybox rm /bin/bb; busybox touch -d @5 /bin");
+    execute(&fixture, "second", "busybox mv /data /moved; busybox mv /moved/hidden /hidden; busybox rm /bin/a; busybox touch -d @5 /bin");
     let wanted = execute(&fixture, "second", LIST);
     assert_eq!(fixture.pando(&["commit", "-c", "WORKDIR /", "second", "app:v3"]).status, 0);
     assert_eq!(listed(&fixture, "app:v3"), wanted);
