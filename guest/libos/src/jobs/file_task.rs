@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tasks of jobs without a process: the transfer of a file, or of the changes of the root volume.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -13,7 +14,7 @@ use crate::files::layer::LayerArchive;
 #[derive(Debug)]
 pub enum FileTask {
     /// Reads or replaces a file.
-    File(File),
+    File(Box<File>),
     /// Reads the changes of the root volume. No program of the cell runs meanwhile.
     Layer(LayerArchive),
 }

@@ -104,7 +104,7 @@ impl System {
             let opened = match detail == LAYER {
                 true => LayerArchive::new(&self.files).map(FileTask::Layer).map_err(layer_error_message),
                 false => File::open(&mut self.files, start, &wanted, detail == WRITE)
-                    .map(FileTask::File)
+                    .map(|file| FileTask::File(Box::new(file)))
                     .map_err(|error| error_message(&wanted.path, error)),
             };
             Ok(opened.map_or_else(|message| Job::failed(number, message, FAILED), |task| Job::of_task(number, task)))

@@ -151,7 +151,7 @@ fn write_header(tree: &Tree, change: &Change, all: &[Change], out: &mut Vec<u8>)
 }
 
 /// The extended attributes of a file.
-fn attributes(tree: &Tree, inode: InodeRef) -> Result<Vec<(Box<[u8]>, Box<[u8]>)>, Errno> {
+fn attributes(tree: &Tree, inode: InodeRef) -> Result<Vec<tar::ExtendedAttribute>, Errno> {
     let mut names: Vec<Box<[u8]>> = Vec::new();
     tree.attribute_names(inode, |prefix, name| {
         names.push([prefix, name].concat().into());

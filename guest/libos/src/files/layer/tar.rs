@@ -47,6 +47,9 @@ mod field {
 }
 use field::Field;
 
+/// The name and the value of an extended attribute.
+pub type ExtendedAttribute = (Box<[u8]>, Box<[u8]>);
+
 /// The prefix of extended attributes.
 const XATTR: &[u8] = b"SCHILY.xattr.";
 
@@ -72,7 +75,7 @@ pub struct Member<'a> {
     /// Major and minor number of a device.
     pub device: (u32, u32),
     /// Its extended attributes.
-    pub attributes: &'a [(Box<[u8]>, Box<[u8]>)],
+    pub attributes: &'a [ExtendedAttribute],
 }
 
 /// Appends the header of a member.
