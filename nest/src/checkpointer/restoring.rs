@@ -87,7 +87,7 @@ impl RecordBuffer {
             StoredContent::Stored(_) if place == SYSTEM_SEGMENT => ExtentContent::Lazy { large: false },
             StoredContent::Stored(number) => ExtentContent::Taken(number),
         };
-        self.push(ImageRecord::StoredExtent(ImageExtent { first, count: extent.count, permissions, content }));
+        self.push(ImageRecord::Extent(ImageExtent { first, count: extent.count, permissions, content }));
     }
 
     fn write(&mut self, device: &CellsDevice, child: HoldingName) -> Result<()> {

@@ -114,7 +114,7 @@ impl ImageReader<'_> {
                 let extents = extents.ok_or_else(|| Error::other("the kernel has returned an invalid list of memory"))?;
                 self.image.trees.push((place.bits(), extents));
             }
-            ImageRecord::StoredExtent(extent) => self.add(&extent, file)?,
+            ImageRecord::Extent(extent) => self.add(&extent, file)?,
         }
         Ok(())
     }
