@@ -37,9 +37,11 @@ pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Res
     let (mut writes, mut reads) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for _ in 0..options.rounds(9) {
         let (write, read) = files.plain(records).map_err(BenchError::host("write or read a file"))?;
-        (writes.1.push(write), reads.1.push(read));
+        writes.1.push(write);
+        reads.1.push(read);
         let (write, read) = files.swapped(records)?;
-        (writes.0.push(write), reads.0.push(read));
+        writes.0.push(write);
+        reads.0.push(read);
     }
     let note = format!("{records} records of {} KiB that cannot be compressed", RECORD >> 10);
     report(
