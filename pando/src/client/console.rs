@@ -60,7 +60,7 @@ pub(crate) fn attach_to_cell(options: &AttachOptions) -> Result<u8, Failure> {
         let mut signals = options.forwards_signals.then(Signals::listen).transpose()?;
         tokio::select! {
             read = read => read?,
-            failed = forward_input(&client, &place, options.no_input) => failed?,
+            failed = forward_input(&client, &place), if !options.no_input => failed?,
             ended = forward_signals(&mut signals, &client, &place) => ended?,
         }
         status.ok_or_else(|| Failure::Gone(ErrorKind::UnexpectedEof.into()))
@@ -68,10 +68,10 @@ pub(crate) fn attach_to_cell(options: &AttachOptions) -> Result<u8, Failure> {
 }
 
 /// Forwards standard input to the cell. Returns only if that fails for another reason than that the program reads no input.
-async fn forward_input(client: &Client, place: &str, is_disabled: bool) -> Result<(), Failure> {
+async fn forward_input(client: &Client, place: &str) -> Result<(), Failure> {
     let mut input = tokio::io::stdin();
     let mut piece = vec![0; PIECE];
-    while !is_disabled {
+    loop {
         // Its end does not end the program's input: another client may attach.
         let count = input.read(&mut piece).await.unwrap_or(0);
         if count == 0 {
