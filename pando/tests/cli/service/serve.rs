@@ -323,8 +323,9 @@ fn a_full_machine_takes_no_more_and_says_so() {
     let fixture = Fixture::new();
     fixture.plant("sh", SHELL);
     let service = fixture.serve(&["--memory", "64M"]);
+    // Idle cells sleep when memory is short. Random content does not fit into the swap space.
     let fill =
-        json!({ "template": "sh", "arguments": ["dd if=/dev/zero of=/tmp/file bs=1M count=12 2> /dev/null; echo full; sleep 1000"] });
+        json!({ "template": "sh", "arguments": ["dd if=/dev/urandom of=/tmp/file bs=1M count=12 2> /dev/null; echo full; sleep 1000"] });
     let mut cells = Vec::new();
     let refused = loop {
         let (status, answer) = service.ask("POST", "/v1/cells", &fill.to_string());
