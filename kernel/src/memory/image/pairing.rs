@@ -25,7 +25,8 @@ pub(super) fn places(memory: &SpaceSet) -> Vec<TreePlace> {
 }
 
 /// Chooses the tree that each tree is a difference to. The choice decides about the size only. A space that was cloned differs little
-/// from its original, and a new one from the running space of the base.
+/// from the one at its place in the base, if both are clones of the same original, or else from that original, and a new one from the
+/// running space of the base.
 pub(super) fn pair_trees(memory: &SpaceSet, base: Option<&SpaceSet>) -> Vec<TreeSource> {
     let index = |places: Vec<TreePlace>| -> HashMap<TreePlace, u64> { places.into_iter().zip(0..).collect() };
     let own_places = places(memory);
@@ -35,6 +36,12 @@ pub(super) fn pair_trees(memory: &SpaceSet, base: Option<&SpaceSet>) -> Vec<Tree
     let source = |position: u64, place: &TreePlace| {
         let TreePlace::Private(space, slot) = *place else { return of_base.get(place).copied().map(TreeSource::Base) };
         let original = memory.spaces[space].as_ref().and_then(|space| space.cloned_from);
+        let counterpart = base.and_then(|base| base.spaces.get(space)?.as_ref());
+        if let Some(of_base) = of_base.get(place)
+            && counterpart.is_some_and(|counterpart| counterpart.cloned_from == original)
+        {
+            return Some(TreeSource::Base(*of_base));
+        }
         let original = original.and_then(|original| own.get(&TreePlace::Private(original.0 as usize, slot)).copied());
         original
             .filter(|original| *original < position)
