@@ -27,13 +27,17 @@ pub const RUN_IN_TERMINAL: u32 = 3;
 /// Report the changes of the root volume as output: a tar archive in the form of a container image's layer. No program of the cell runs
 /// meanwhile.
 pub const LAYER: u32 = 4;
+/// Report what happens to the file or directory at the path, with the argument `recursive` also below it; no program runs. The output is
+/// records: the events as inotify has them, its cookie, and the length of the path, in 32 bits each; then the path. The first record, all
+/// zero, reports that the watch has begun.
+pub const WATCH: u32 = 5;
 
 /// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Request: start this job; `detail` is its type ([`RUN`], [`READ`], [`WRITE`], [`RUN_IN_TERMINAL`], [`LAYER`]). [`Start`] and its
-    /// strings follow.
+    /// Request: start this job; `detail` is its type ([`RUN`], [`READ`], [`WRITE`], [`RUN_IN_TERMINAL`], [`LAYER`], [`WATCH`]).
+    /// [`Start`] and its strings follow.
     Start = 1,
     /// Request: bytes of its input follow.
     Input = 2,

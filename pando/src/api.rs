@@ -173,6 +173,9 @@ pub struct NewCell {
     pub timeout: Option<f64>,
     /// Output limit in bytes; the cell is terminated if it writes more.
     pub output_limit: Option<u64>,
+    /// Seconds without use after which the cell is terminated: without input, output and requests, programs beside its own one, and CPU
+    /// time beyond a thousandth.
+    pub idle_timeout: Option<f64>,
     /// Its labels: names and values by which clients find it.
     pub labels: BTreeMap<String, String>,
     /// How many nested cells it may have at a time, with all of theirs: `pando` works inside of it. They share its limits.
@@ -497,6 +500,8 @@ pub struct NewJob {
     pub user: Option<String>,
     /// Time limit in seconds; the program is then killed.
     pub timeout: Option<f64>,
+    /// Output limit in bytes; a program that writes more is killed.
+    pub output_limit: Option<u64>,
     /// More input follows by `POST` to the `input` of the program, whose path is the answer's `location`.
     pub keep_input: bool,
     /// The answer comes at once and is empty: the program has no input, and its output is discarded. It does not end with its client.
@@ -537,6 +542,41 @@ pub enum JobPiece {
         /// The same as text for people.
         message: String,
     },
+}
+
+/// The kind of an event of a file in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileEventKind {
+    /// The watch has begun. The first event.
+    Started,
+    /// It was created.
+    Create,
+    /// Its content was changed.
+    Write,
+    /// Its permissions, owner or times were changed.
+    Attributes,
+    /// It was removed.
+    Remove,
+    /// It was moved away from here.
+    MovedFrom,
+    /// It was moved here.
+    MovedTo,
+    /// Events were lost.
+    Overflow,
+}
+
+/// An event of a file of a cell: one line of JSON each.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct FileEvent {
+    /// The event.
+    pub event: FileEventKind,
+    /// The file's path: that of the watch, and the name below it.
+    pub path: TextOrBytes,
+    /// It is a directory.
+    pub is_directory: bool,
+    /// The two events of a move have the same number, which is otherwise 0.
+    pub cookie: u32,
 }
 
 /// Why a request failed.

@@ -2,7 +2,7 @@
 //! The command of a job.
 
 use crate::LaunchError;
-use pando_abi::control::{LAYER, READ, RUN, RUN_IN_TERMINAL, START_MAX, Start, WRITE};
+use pando_abi::control::{LAYER, READ, RUN, RUN_IN_TERMINAL, START_MAX, Start, WATCH, WRITE};
 
 /// The task of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,9 @@ pub enum Task {
     /// Write the changes of the root volume to standard output, as a layer of a container image; no program of the cell runs meanwhile, and
     /// the path is not used.
     Layer,
+    /// Write the events of the file or directory at the path to standard output, in the records of [`pando_abi::control::WATCH`]; no
+    /// program runs. With the argument `recursive`, directories below it are watched, too.
+    Watch,
 }
 
 impl Task {
@@ -30,6 +33,7 @@ impl Task {
             Task::Read => READ,
             Task::Write => WRITE,
             Task::Layer => LAYER,
+            Task::Watch => WATCH,
         }
     }
 }

@@ -23,7 +23,7 @@ use pando_launch::{CellUse, Command, LaunchError, Nesting, Operator};
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
@@ -64,7 +64,9 @@ pub struct ManagedCell {
     /// Held while a template is created from the cell: its outcome is published afterwards.
     pub(super) freezing: Arc<tokio::sync::Mutex<()>>,
     /// The additional programs in it, once there was one.
-    jobs: Mutex<CellJobs>,
+    pub(super) jobs: Mutex<CellJobs>,
+    /// Incremented at each request for input, programs or files.
+    pub(super) uses: AtomicU64,
     /// Notified when the state changes.
     pub(super) changed: watch::Sender<()>,
     /// Notified when the console changes.
@@ -220,6 +222,7 @@ impl ManagedCell {
             has_input_ended: AtomicBool::new(has_input_ended),
             freezing: Arc::default(),
             jobs: Mutex::default(),
+            uses: AtomicU64::new(0),
             changed: watch::channel(()).0,
             bell: notified,
         }))
@@ -356,6 +359,7 @@ impl ManagedCell {
 
     /// Writes to its standard input, after all earlier input. `false` if it has ended without reading all, or its input has ended.
     pub async fn write_input(&self, mut bytes: Bytes, is_last: bool) -> bool {
+        self.uses.fetch_add(1, Ordering::Relaxed);
         let mut first = self.input.lock().await;
         if self.has_input_ended.load(Ordering::Relaxed) && !bytes.is_empty() {
             return false;
@@ -406,15 +410,19 @@ impl ManagedCell {
             // It may have ended.
             CellSignal::Interrupt => _ = self.operator.interrupt(self.cell),
             CellSignal::Terminate => self.operator.raise(self.cell, pando_abi::Event::Terminate),
-            CellSignal::Kill => {
-                self.lock().cause.get_or_insert(EndReason::Killed);
-                let _ = self.operator.end(self.cell, End::Killed);
-                self.changed.send_replace(());
-            }
+            CellSignal::Kill => self.terminate(EndReason::Killed, End::Killed),
             CellSignal::Other(number) => {
                 _ = self.with_jobs("send a signal to", |jobs| jobs.signal_first(&*self.operator, self.cell, number))
             }
         }
+    }
+
+    /// Terminates it.
+    pub(super) fn terminate(&self, reason: EndReason, end: End) {
+        self.lock().cause.get_or_insert(reason);
+        // It may have ended.
+        let _ = self.operator.end(self.cell, end);
+        self.changed.send_replace(());
     }
 
     /// Starts an additional program in it.
@@ -440,6 +448,7 @@ impl ManagedCell {
         use_jobs: impl FnOnce(&mut CellJobs) -> Result<T, LaunchError>,
     ) -> Result<T, ManagerError> {
         let ended = || ManagerError::Ended { cell: self.id, action };
+        self.uses.fetch_add(1, Ordering::Relaxed);
         let mut jobs = lock(&self.jobs);
         if self.has_ended() {
             return Err(ended());

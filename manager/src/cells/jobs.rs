@@ -44,6 +44,11 @@ impl CellJobs {
         self.started.get(&number).filter(|started| started.job.end().is_none()).cloned()
     }
 
+    /// The number of additional programs that have not ended.
+    pub(super) fn running(&self) -> usize {
+        self.started.values().filter(|started| started.job.end().is_none()).count()
+    }
+
     /// Sends the processes of a cell's first program a signal, by Linux's number.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod files;
 mod freezing;
 mod frozen_templates;
 mod gateways;
+mod idle;
 mod index;
 mod jobs;
 mod loaded;
@@ -333,6 +334,9 @@ impl Manager {
             }
             let reader = is_read_completely.then(|| Reader::new(&cell, 0));
             tokio::spawn(Arc::clone(&cell).supervise(Arc::clone(&manager)));
+            if let Some(timeout) = cell.idle_timeout() {
+                tokio::spawn(idle::watch(Arc::clone(&cell), timeout));
+            }
             if cell.has_input() {
                 let cell = Arc::clone(&cell);
                 tokio::spawn(async move { cell.write_first_input().await });

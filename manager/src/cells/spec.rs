@@ -35,6 +35,8 @@ pub struct ManagedCellSpec {
     pub environment: Vec<Vec<u8>>,
     /// Its limits.
     pub limits: Limits,
+    /// The time without use after which it is terminated.
+    pub idle_timeout: Option<Duration>,
     /// Labels, by which clients find it.
     pub labels: BTreeMap<String, String>,
     /// How many nested cells it may have at a time.

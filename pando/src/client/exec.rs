@@ -89,6 +89,7 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         directory: options.directory.clone(),
         user: options.user.clone(),
         timeout: options.timeout.map(|time| time.as_secs_f64()),
+        output_limit: None,
         keep_input: false,
         detach: options.detach,
         terminal: options.terminal.then(window),

@@ -45,6 +45,7 @@ pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), 
     };
     let StartedJob { job, notified } = cell.start_job(&command(&new, cell.configuration().unwrap_or_default(), account)?)?;
     let (number, (outgoing, answer)) = (job.number(), Outgoing::new());
+    let limit = new.output_limit.unwrap_or(u64::MAX);
     let clock = time.map(|time| tokio::spawn(kill_after(time, Arc::clone(&job))));
     if new.detach {
         job.port().close_input();
@@ -57,7 +58,7 @@ pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), 
     tokio::spawn(copy_input(Arc::clone(&job), notified.clone(), incoming, new.keep_input));
     tokio::spawn(async move {
         // A disconnected client gets no answer.
-        let _ = copy_output(job, notified, outgoing, clock.as_ref()).await;
+        let _ = copy_output(job, notified, outgoing, (clock.as_ref(), limit)).await;
         clock.inspect(JoinHandle::abort);
     });
     Ok((number, answer))
@@ -209,7 +210,7 @@ pub(super) async fn write_file(cell: &ManagedCell, path: &str, body: Body) -> Re
 }
 
 /// The command of a file transfer, which runs no program.
-fn file(task: Task, path: &str) -> Result<Command, Problem> {
+pub(super) fn file(task: Task, path: &str) -> Result<Command, Problem> {
     if !path.starts_with('/') {
         return Err(Problem::request("path: give an absolute path of the cell"));
     }
@@ -217,14 +218,14 @@ fn file(task: Task, path: &str) -> Result<Command, Problem> {
 }
 
 /// Keeps the last bytes of a job's error output, and yields to other tasks.
-async fn keep_last(output: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) async fn keep_last(output: &mut Vec<u8>, bytes: &[u8]) {
     output.extend_from_slice(bytes);
     output.drain(..output.len().saturating_sub(OUTPUT_KEPT));
     tokio::task::yield_now().await;
 }
 
 /// Checks whether a file transfer succeeded.
-fn finish(job: &Job, path: &str) -> Result<(), Problem> {
+pub(super) fn finish(job: &Job, path: &str) -> Result<(), Problem> {
     match job.end() {
         Some(JobEnd::Exited(0)) => Ok(()),
         Some(JobEnd::Lost) | None => Err(Problem::state("the cell has ended")),
@@ -234,7 +235,8 @@ fn finish(job: &Job, path: &str) -> Result<(), Problem> {
 
 /// The command of a request, with what the cell's own program has where the request says nothing.
 fn command(new: &api::NewJob, own: ProgramConfiguration, account: Option<Account>) -> Result<Command, Problem> {
-    let api::NewJob { arguments, environment: given, directory, user: _, terminal, timeout: _, keep_input: _, detach: _ } = new;
+    let api::NewJob { arguments, environment: given, directory, user: _, terminal, timeout: _, output_limit: _, keep_input: _, detach: _ } =
+        new;
     let name = arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: the program is missing"))?;
     let mut environment: BTreeMap<String, String> = [PATH, HOME].map(|(name, value)| (name.into(), value.into())).into();
     environment.extend(own.environment);
@@ -292,7 +294,7 @@ async fn feed(job: &Job, notified: &mut watch::Receiver<()>, bytes: &mut Bytes) 
 }
 
 /// Kills a job when its client has gone.
-struct Guard(Arc<Job>);
+pub(super) struct Guard(pub(super) Arc<Job>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -308,18 +310,30 @@ async fn kill_after(time: Duration, job: Arc<Job>) {
     job.signal(SIGKILL);
 }
 
-/// Sends the job's output and its end to the client. `clock` is the task of its time limit, if it has one.
+/// Sends the job's output and its end to the client. `clock` is the task of its time limit, if it has one; `limit` the most bytes of its
+/// output: a program that writes more is killed.
 async fn copy_output(
     job: Arc<Job>,
     mut notified: watch::Receiver<()>,
     mut outgoing: Outgoing,
-    clock: Option<&JoinHandle<()>>,
+    (clock, limit): (Option<&JoinHandle<()>>, u64),
 ) -> Result<(), ClientGone> {
     let guard = Guard(job);
+    let mut left = limit;
+    let mut has_exceeded = false;
     loop {
         match guard.0.port().try_receive() {
-            ConsoleOutput::Bytes(stream, bytes) => {
-                outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::TextOrBytes::of(bytes) }).await?
+            ConsoleOutput::Bytes(stream, mut bytes) => {
+                if bytes.len() as u64 > left && !std::mem::replace(&mut has_exceeded, true) {
+                    guard.0.signal(SIGKILL);
+                }
+                bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                left -= bytes.len() as u64;
+                if bytes.is_empty() {
+                    tokio::task::yield_now().await;
+                } else {
+                    outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::TextOrBytes::of(bytes) }).await?;
+                }
             }
             // The job, which notifies, still exists.
             ConsoleOutput::Nothing => _ = outgoing.unless_gone(notified.changed()).await?,
@@ -327,6 +341,7 @@ async fn copy_output(
         }
     }
     let (exit_code, message) = match guard.0.end() {
+        Some(_) if has_exceeded => (of_signal(SIGKILL), format!("it wrote more than its output limit of {limit} bytes")),
         Some(JobEnd::Signalled(SIGKILL)) if clock.is_some_and(JoinHandle::is_finished) => (TIMED_OUT, "its time limit expired".into()),
         Some(JobEnd::Exited(status)) => (status, format!("exited with status {status}")),
         Some(JobEnd::Signalled(signal)) => (of_signal(signal), format!("ended by signal {signal}")),

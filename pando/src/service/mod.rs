@@ -14,6 +14,7 @@ mod queries;
 mod request;
 mod routes;
 mod streams;
+mod watch;
 
 use crate::failure::Failure;
 use crate::size::Size;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The routes of programs and files in running cells, and their handlers.
 
-use super::jobs;
 use super::problem::Problem;
 use super::queries::{EndOfInputQuery, KillQuery, LINES};
+use super::{jobs, watch};
 use crate::api;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
@@ -91,6 +91,30 @@ pub(super) async fn write_file(
 ) -> RouteResult<StatusCode> {
     jobs::write_file(&*manager.find(&id)?, &file.path, body).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The files to watch.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WatchQuery {
+    /// An absolute path in the cell.
+    path: String,
+    /// Watch the directories below it, too.
+    #[serde(default)]
+    recursive: bool,
+}
+
+/// Streams what happens to a file or a directory of a running cell, and to the names in it: a line of JSON for each event.
+///
+/// The first line says that the watch has begun. It ends when the client disconnects.
+#[utoipa::path(get, path = "/v1/cells/{cell}/watch", params(("cell" = String, Path, description = "The cell's number or name."), WatchQuery), responses((status = 200, body = api::FileEvent, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem)))]
+pub(super) async fn watch_files(
+    State(manager): State<Arc<Manager>>,
+    Path(id): Path<String>,
+    Query(query): Query<WatchQuery>,
+) -> RouteResult<Response> {
+    let events = watch::watch(&*manager.find(&id)?, &query.path, query.recursive).await?;
+    Ok(([(header::CONTENT_TYPE, LINES)], events).into_response())
 }
 
 /// Returns the changes of a running cell's root file system, as a layer of a container image: a tar archive with whiteouts.

@@ -67,6 +67,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
         .routes(routes!(input))
         .routes(routes!(program_routes::read_file, program_routes::write_file))
         .routes(routes!(program_routes::changes))
+        .routes(routes!(program_routes::watch_files))
         .routes(routes!(freeze))
         .routes(routes!(fork))
         .layer(from_fn(connections::limit_body))

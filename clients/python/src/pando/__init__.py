@@ -39,7 +39,7 @@ from ._handle import AsyncCommandHandle
 from ._pty import AsyncPty, AsyncPtyHandle, PtySize
 from ._results import Context, DisplayData, Execution, Logs
 from ._sandbox import AsyncSandbox
-from ._sync import Cell, Client, CommandHandle, Commands, Files, Pty, PtyHandle, Sandbox, Template, run
+from ._sync import Cell, Client, CommandHandle, Commands, Files, Pty, PtyHandle, Sandbox, Template, Watch, run
 from ._template import AsyncTemplate
 from ._types import (
     Addresses,
@@ -59,6 +59,7 @@ from ._types import (
     TemplateInfo,
     TemplateOptions,
 )
+from ._watch import AsyncWatch, FilesystemEvent
 
 __all__ = [
     "Addresses",
@@ -71,6 +72,7 @@ __all__ = [
     "AsyncPtyHandle",
     "AsyncSandbox",
     "AsyncTemplate",
+    "AsyncWatch",
     "BadRequest",
     "BuildError",
     "CannotBeShown",
@@ -89,6 +91,7 @@ __all__ = [
     "ExecResult",
     "Execution",
     "Files",
+    "FilesystemEvent",
     "Logs",
     "MachineFull",
     "NoGateway",
@@ -121,6 +124,7 @@ __all__ = [
     "TemplateInfo",
     "TemplateOptions",
     "UnusableTemplate",
+    "Watch",
     "WriteEntry",
     "WrongState",
     "arun",

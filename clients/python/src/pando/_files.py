@@ -13,6 +13,7 @@ from ._access import SandboxAccess
 from ._cell import AsyncCell
 from ._errors import Error, NoSuchFile, refusal
 from ._types import ExecResult
+from ._watch import AsyncWatch
 
 _INSIDE = Path(__file__).with_name("_inside.py").read_text()
 # The exit status of that program if the operation failed.
@@ -137,6 +138,15 @@ class AsyncFiles:
         with _archive.Unpacker(Path(local), max_bytes) as unpacker:
             async with self._sandbox._busy():
                 _result(await cell.exec(command, on_stdout_bytes=unpacker.add))
+
+    async def watch(self, path: str, recursive: bool = False) -> AsyncWatch:
+        """Reports what happens to a file, or to a directory and the names in it; `recursive`: also below it.
+
+        >>> async with await s.files.watch("/work", recursive=True) as watch:
+        ...     async for event in watch:
+        ...         print(event.type, event.path)
+        """
+        return await AsyncWatch.begin(await self._cell(), _absolute(path), recursive)
 
     async def _cell(self) -> AsyncCell:
         return await self._sandbox._started()

@@ -45,6 +45,7 @@ from ._sandbox import AsyncSandbox, check_paused
 from ._template import build
 from ._text import OnText
 from ._types import ExecResult, Options, Piece, Result, SandboxOptions
+from ._watch import AsyncWatch, FilesystemEvent
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec, Self, Unpack
@@ -352,8 +353,18 @@ class Files:
     make_dir = _waits(AsyncFiles.make_dir)
     rename = _waits(AsyncFiles.rename)
     remove = _waits(AsyncFiles.remove)
+    watch = _gives(AsyncFiles.watch, lambda watch: Watch(watch))
     upload = _waits(AsyncFiles.upload)
     download = _waits(AsyncFiles.download)
+
+
+class Watch(_Waiting[AsyncWatch]):
+    """Events of files, as they come: see `AsyncWatch`."""
+
+    close = _waits(AsyncWatch.close)
+
+    def __iter__(self) -> Iterator[FilesystemEvent]:
+        return _each(self._steps.__aiter__())
 
 
 class Commands:

@@ -289,3 +289,5 @@ class ExecOptions(TypedDict, total=False):
     program."""
     timeout: Optional[float]
     """Seconds after which it is ended."""
+    output_limit: Optional[int]
+    """The limit of its output in bytes: a program that writes more is killed. By default there is none."""

@@ -192,6 +192,11 @@ def write_file(number: int, path: str, data: Union[bytes, Iterable[bytes]]) -> O
     return Operation("PUT", f"/v1/cells/{number}/file", _nothing, data, {"path": path}, kind=_BYTES)
 
 
+def watch(number: int, path: str, recursive: bool) -> Operation[None]:
+    """Watches a file or directory; `Lines` reads the response."""
+    return Operation("GET", f"/v1/cells/{number}/watch", _nothing, params={"path": path, "recursive": _boolean(recursive)})
+
+
 def execute(
     number: int, arguments: Sequence[str], stdin: Union[bytes, Iterable[bytes]], options: ExecOptions, keep_input: bool = False
 ) -> Operation[None]:

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tasks of jobs without a process: the transfer of a file, or of the changes of the root volume.
+//! Tasks of jobs without a process: the transfer of a file, or of the changes of the root volume, and the watch of a directory.
 
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
 use super::file::File;
+use super::watch_task::WatchTask;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::layer::LayerArchive;
@@ -17,6 +18,8 @@ pub enum FileTask {
     File(Box<File>),
     /// Reads the changes of the root volume. No program of the cell runs meanwhile.
     Layer(LayerArchive),
+    /// Reports what happens to files.
+    Watch(Box<WatchTask>),
 }
 
 impl FileTask {
@@ -24,6 +27,12 @@ impl FileTask {
     #[must_use]
     pub fn writes(&self) -> bool {
         matches!(self, FileTask::File(file) if file.writes())
+    }
+
+    /// Whether there may be more bytes when there are none.
+    #[must_use]
+    pub fn is_endless(&self) -> bool {
+        matches!(self, FileTask::Watch(_))
     }
 
     /// Whether the cell's programs must not run meanwhile.
@@ -40,6 +49,7 @@ impl FileTask {
         match self {
             FileTask::File(file) => file.peek(files, room),
             FileTask::Layer(archive) => archive.peek(files, room),
+            FileTask::Watch(watch) => watch.peek(files, room),
         }
     }
 
@@ -48,6 +58,7 @@ impl FileTask {
         match self {
             FileTask::File(file) => file.skip(bytes),
             FileTask::Layer(archive) => archive.skip(bytes),
+            FileTask::Watch(watch) => watch.skip(bytes),
         }
     }
 
@@ -58,7 +69,7 @@ impl FileTask {
     pub fn write(&mut self, files: &mut Files, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
             FileTask::File(file) => file.write(files, bytes),
-            FileTask::Layer(_) => Err(Errno::EBADF),
+            FileTask::Layer(_) | FileTask::Watch(_) => Err(Errno::EBADF),
         }
     }
 
@@ -69,14 +80,16 @@ impl FileTask {
     pub fn finish(&mut self, files: &mut Files) -> Result<(), Errno> {
         match self {
             FileTask::File(file) => file.finish(files),
-            FileTask::Layer(_) => Ok(()),
+            FileTask::Layer(_) | FileTask::Watch(_) => Ok(()),
         }
     }
 
     /// Closes its file.
     pub fn close(self, files: &mut Files) {
-        if let FileTask::File(file) = self {
-            file.close(files);
+        match self {
+            FileTask::File(file) => file.close(files),
+            FileTask::Watch(watch) => watch.close(files),
+            FileTask::Layer(_) => {}
         }
     }
 
@@ -86,6 +99,7 @@ impl FileTask {
         match self {
             FileTask::File(file) => file.error_message(error),
             FileTask::Layer(_) => layer_error_message(error),
+            FileTask::Watch(_) => format!("pando: cannot watch: {}\n", error.text()).into_bytes(),
         }
     }
 }

@@ -267,6 +267,7 @@ impl Job {
         while let Some(task) = self.task.as_mut().filter(|task| !task.writes()) {
             let room = PIECE.min(self.window as usize);
             match task.peek(files, &mut piece[..room.max(1)]) {
+                Ok(0) if task.is_endless() => return true,
                 Ok(0) => self.finish_task(Ok(()), files),
                 Ok(length) => {
                     if room == 0 || !report(Frame::new(Kind::Output, self.number, ring::OUTPUT), &piece[..length]) {

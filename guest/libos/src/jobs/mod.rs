@@ -7,6 +7,7 @@ pub mod file;
 pub mod file_task;
 mod job;
 pub mod requests;
+pub mod watch_task;
 
 use alloc::vec::Vec;
 

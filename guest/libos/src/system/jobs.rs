@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::String;
 
 use pando_abi::Registers;
-use pando_abi::control::{FIRST_PROGRAM, Frame, Kind, LAYER, RUN, RUN_IN_TERMINAL, Start, WRITE};
+use pando_abi::control::{FIRST_PROGRAM, Frame, Kind, LAYER, RUN, RUN_IN_TERMINAL, Start, WATCH, WRITE};
 use pando_abi::layout::EMPTY_SPACE;
 use pando_rt::console::control;
 use pando_rt::{clock, hypercall};
@@ -18,6 +18,7 @@ use crate::files::namei::LookupFlags;
 use crate::jobs::file::{File, error_message};
 use crate::jobs::file_task::{FileTask, layer_error_message};
 use crate::jobs::requests::{JobRequest, parse};
+use crate::jobs::watch_task::WatchTask;
 use crate::jobs::{FAILED, Job, JobStreams};
 use crate::limits::STACK_LIMIT;
 use crate::loader::{LoadError, Request, prepare, search};
@@ -101,11 +102,13 @@ impl System {
                 let (process, streams) = self.make_process_of_job(start, wanted, detail == RUN_IN_TERMINAL)?;
                 return Ok(Job::new(number, process, streams));
             }
-            let opened = match detail == LAYER {
-                true => LayerArchive::new(&self.files).map(FileTask::Layer).map_err(layer_error_message),
-                false => File::open(&mut self.files, start, &wanted, detail == WRITE)
-                    .map(|file| FileTask::File(Box::new(file)))
-                    .map_err(|error| error_message(&wanted.path, error)),
+            let of_path = |error| error_message(&wanted.path, error);
+            let opened = match detail {
+                LAYER => LayerArchive::new(&self.files).map(FileTask::Layer).map_err(layer_error_message),
+                WATCH => WatchTask::open(&mut self.files, start, &wanted).map(|watch| FileTask::Watch(Box::new(watch))).map_err(of_path),
+                _ => {
+                    File::open(&mut self.files, start, &wanted, detail == WRITE).map(|file| FileTask::File(Box::new(file))).map_err(of_path)
+                }
             };
             Ok(opened.map_or_else(|message| Job::failed(number, message, FAILED), |task| Job::of_task(number, task)))
         });

@@ -2,6 +2,7 @@
 //! `pando serve` and its clients.
 
 mod attach;
+mod cell_use;
 mod control;
 mod detached;
 mod host_limits;

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Events of files in a cell, as lines of JSON. The cell's records are not trusted.
+
+use super::jobs::{Guard, file, finish, keep_last};
+use super::problem::Problem;
+use super::streams::{ClientGone, Outgoing};
+use crate::api::{FileEvent, FileEventKind, TextOrBytes};
+use axum::body::Body;
+use pando_kernel::{ConsoleOutput, Stream};
+use pando_launch::{Command, Task};
+use pando_manager::cells::{ManagedCell, StartedJob};
+
+/// Bytes of a record before its path.
+const HEAD: usize = 12;
+/// Bytes of the longest path.
+const PATH_MAX: usize = 8192;
+/// The argument for directories below the path.
+const RECURSIVE: &[u8] = b"recursive";
+
+/// The events of inotify (`inotify.h`) and what they are called.
+const KINDS: [(u32, FileEventKind); 8] = [
+    (0x2, FileEventKind::Write),
+    (0x4, FileEventKind::Attributes),
+    (0x40, FileEventKind::MovedFrom),
+    (0x80, FileEventKind::MovedTo),
+    (0x100, FileEventKind::Create),
+    (0x200 | 0x400, FileEventKind::Remove),
+    (0x800, FileEventKind::MovedFrom),
+    (0x4000, FileEventKind::Overflow),
+];
+/// The bit of events of directories.
+const IS_DIRECTORY: u32 = 0x4000_0000;
+
+/// The bytes of incomplete records.
+#[derive(Default)]
+struct Records(Vec<u8>);
+
+impl Records {
+    /// The next complete record. `None`: there is none yet.
+    ///
+    /// # Errors
+    /// The bytes are no record.
+    fn next(&mut self) -> Result<Option<FileEvent>, ()> {
+        let Some(head) = self.0.first_chunk::<HEAD>() else { return Ok(None) };
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (mask, cookie, length) = (word(0), word(4), word(8) as usize);
+        if length > PATH_MAX {
+            return Err(());
+        }
+        let Some(path) = self.0.get(HEAD..HEAD + length) else { return Ok(None) };
+        let path = TextOrBytes::of(path.to_vec());
+        self.0.drain(..HEAD + length);
+        let event = KINDS.iter().find(|(bits, _)| mask & bits != 0).map_or(FileEventKind::Started, |(_, kind)| *kind);
+        Ok(Some(FileEvent { event, path, is_directory: mask & IS_DIRECTORY != 0, cookie }))
+    }
+}
+
+/// Streams what happens to a file or directory of a cell.
+///
+/// # Errors
+/// It does not exist, or the cell has ended.
+pub(super) async fn watch(cell: &ManagedCell, path: &str, is_recursive: bool) -> Result<Body, Problem> {
+    let arguments = is_recursive.then(|| RECURSIVE.to_vec()).into_iter().collect();
+    let StartedJob { job, mut notified } = cell.start_job(&Command { arguments, ..file(Task::Watch, path)? })?;
+    let guard = Guard(job);
+    let (mut records, mut output) = (Records::default(), Vec::new());
+    // The first record reports that the watch has begun.
+    let first = loop {
+        match guard.0.port().try_receive() {
+            ConsoleOutput::Bytes(Stream::Output, bytes) => records.0.extend(bytes),
+            ConsoleOutput::Bytes(_, bytes) => keep_last(&mut output, &bytes).await,
+            ConsoleOutput::Nothing => _ = notified.changed().await,
+            ConsoleOutput::End => {
+                let ended = finish(&guard.0, path).err().unwrap_or_else(|| Problem::file(path));
+                return Err(ended.with_output(&String::from_utf8_lossy(&output)));
+            }
+        }
+        match records.next() {
+            Ok(Some(event)) => break event,
+            Ok(None) => {}
+            Err(()) => return Err(Problem::file(path)),
+        }
+    };
+    let (mut outgoing, answer) = Outgoing::new();
+    tokio::spawn(async move {
+        let sent: Result<(), ClientGone> = async {
+            outgoing.line(&first).await?;
+            loop {
+                match records.next() {
+                    Ok(Some(event)) => outgoing.line(&event).await?,
+                    Err(()) => {
+                        outgoing.abort(std::io::Error::other("the cell's events are damaged"));
+                        return Ok(());
+                    }
+                    Ok(None) => match guard.0.port().try_receive() {
+                        ConsoleOutput::Bytes(Stream::Output, bytes) => records.0.extend(bytes),
+                        ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
+                        ConsoleOutput::Nothing => _ = outgoing.unless_gone(notified.changed()).await?,
+                        ConsoleOutput::End => return Ok(()),
+                    },
+                }
+            }
+        }
+        .await;
+        // A disconnected client needs nothing.
+        let _ = sent;
+    });
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FileEventKind, Records};
+
+    #[test]
+    fn records_are_read_from_any_pieces_and_damaged_ones_refused() {
+        let mut records = Records::default();
+        let bytes: Vec<u8> = [0x100_u32 | 0x4000_0000, 7, 2].iter().flat_map(|word| word.to_le_bytes()).chain(*b"/a").collect();
+        for byte in &bytes[..13] {
+            records.0.push(*byte);
+            assert!(matches!(records.next(), Ok(None)));
+        }
+        records.0.push(bytes[13]);
+        let event = records.next().expect("it is one").expect("it is complete");
+        assert!(
+            event.event == FileEventKind::Create && event.is_directory && event.cookie == 7 && event.path.bytes() == Some(b"/a".to_vec())
+        );
+        records.0.extend([0xff; 12]);
+        assert!(records.next().is_err());
+    }
+}
