@@ -8,12 +8,11 @@ use crate::{diagnostics, nested, options};
 use clap::{Args, ValueHint};
 use pando_launch::Program;
 use pando_manager::host;
-use pando_nest::pager::{Pager, PagerCounters, SwapSettings};
+use pando_nest::pager::{Pager, PagerCounters, SwapSettings, swap_file_error};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 use std::ffi::OsString;
-use std::fs::OpenOptions;
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,7 +28,7 @@ pub(crate) struct Page {
     #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = options::memory)]
     memory: Size,
 
-    /// The file for pages that do not fit into the memory. It is created, or its content is lost
+    /// The file for pages that do not fit into the memory. It must not exist yet, and is removed at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     swap: PathBuf,
 
@@ -78,13 +77,16 @@ pub(crate) fn page(options: &Page) -> std::result::Result<u8, Failure> {
 
 /// Replaces this process by the same command in a cell. Returns the error if that fails.
 fn start_in_cell(options: &Page) -> Result<Error> {
-    let path = host::absolute(&options.swap).map_err(|error| cannot_create(&options.swap, &error))?;
+    let cannot_create = |kind: ErrorKind| swap_file_error("create", &options.swap.display().to_string(), &kind.into());
+    let path = host::absolute(&options.swap).map_err(|error| cannot_create(error.kind()))?;
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(cannot_create(&path, &Error::from(std::io::ErrorKind::IsADirectory)));
+        return Err(cannot_create(ErrorKind::IsADirectory));
     };
-    // Here the error names the file as it was given.
-    let created = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
-    drop(created.map_err(|error| cannot_create(&options.swap, &error))?);
+    // The pager creates it. Here the error comes early.
+    if path.symlink_metadata().is_ok() {
+        return Err(cannot_create(ErrorKind::AlreadyExists));
+    }
+    directory.metadata().map_err(|error| cannot_create(error.kind()))?;
     let mut volume = OsString::from(directory);
     volume.push(format!(":{SWAP_DIRECTORY}:live"));
     let around = ["-v".into(), volume];
@@ -95,10 +97,6 @@ fn start_in_cell(options: &Page) -> Result<Error> {
     }
     inside.extend(options.stats.then(|| "--stats".into()));
     Ok(options.program.start_in_cell("page", &around, &inside))
-}
-
-fn cannot_create(path: &Path, error: &Error) -> Error {
-    Error::new(error.kind(), format!("cannot create the swap file {}: {}", path.display(), host::plain(error)))
 }
 
 fn report(counters: PagerCounters) {

@@ -21,6 +21,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use swap_file::SwapFile;
 
+pub use swap_file::failed as swap_file_error;
+
 /// Bytes of the bitmap of swap numbers that one call copies.
 const BITMAP_BYTES: usize = 1 << 16;
 /// Swap numbers that such a bitmap has.
@@ -67,10 +69,10 @@ pub struct Pager<'a> {
 }
 
 impl<'a> Pager<'a> {
-    /// A pager of a child that may use `memory` pages, with a swap file, whose content is lost.
+    /// A pager of a child that may use `memory` pages, with a new swap file, which is removed with the pager.
     ///
     /// # Errors
-    /// The file cannot be created.
+    /// The file exists, or cannot be created.
     pub fn new(device: &'a CellsDevice, child: HoldingName, memory: u64, swap: SwapSettings) -> Result<Pager<'a>> {
         Ok(Pager {
             device,

@@ -30,12 +30,12 @@ pub(super) struct SwapFile {
 }
 
 impl SwapFile {
-    /// Creates a file of at most so many pages, or empties it. `name` stands in errors.
+    /// Creates a file for at most so many pages. `name` stands in errors. Dropping the value removes the file.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// It cannot be created, or exists: it may have content that somebody needs, another program's pages for example.
     pub(super) fn create(path: PathBuf, name: String, pages: u32) -> Result<SwapFile> {
-        let created = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+        let created = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
         let file = created.map_err(|error| failed("create", &name, &error))?;
         Ok(SwapFile { file, path, name, used: vec![false; pages as usize], free: pages as usize, hand: 0, moved: 0 })
     }
@@ -120,9 +120,18 @@ impl SwapFile {
     }
 }
 
-fn failed(action: &str, name: &str, error: &Error) -> Error {
+impl Drop for SwapFile {
+    fn drop(&mut self) {
+        // Nobody needs its content. If it cannot be removed, the next program with this file is refused with advice.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// An error with the file's name and advice.
+pub fn failed(action: &str, name: &str, error: &Error) -> Error {
     let advice = match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ": make room, or choose another file",
+        ErrorKind::AlreadyExists => ": remove it if no program uses it, or choose another name",
         _ => "",
     };
     Error::new(error.kind(), format!("cannot {action} the swap file {name}: {}{advice}", error.kind()))
@@ -136,7 +145,9 @@ mod tests {
     #[test]
     fn pages_are_found_again_after_others_were_freed() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut swap = SwapFile::create(directory.path().join("swap"), "test".into(), 10).expect("a new file");
+        let path = directory.path().join("swap");
+        let mut swap = SwapFile::create(path.clone(), "test".into(), 10).expect("a new file");
+        assert!(SwapFile::create(path.clone(), "test".into(), 10).is_err_and(|error| error.to_string().contains("another name")));
         let page = |byte: u8, count: usize| vec![byte; count * PAGE_SIZE as usize];
         assert_eq!(swap.find_free(4), 0..4);
         swap.store(0, &page(1, 4)).expect("room");
@@ -150,5 +161,7 @@ mod tests {
         let mut bytes = page(0, 2);
         swap.load(3, &mut bytes).expect("they were stored");
         assert_eq!(bytes, [page(1, 1), page(2, 1)].concat());
+        drop(swap);
+        assert!(!path.exists(), "it is removed");
     }
 }
