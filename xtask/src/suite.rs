@@ -66,7 +66,10 @@ pub(crate) fn run(all: bool) -> Result<bool> {
     if kvm.is_err() {
         cargo.env(WITHOUT_KVM, "1");
     }
-    let mut stages = vec![stage("workspace", || cargo_test(cargo))];
+    let mut stages = vec![stage("workspace", || {
+        leftovers::adopt()?;
+        cargo_test(cargo, || leftovers::end(leftovers::GRACE))
+    })];
     stages.extend(on_hardware(all));
     if !all {
         let long = HardwareReport { left_out: vec!["the long runs: cargo xtask test --all".into()], ..HardwareReport::default() };
@@ -99,16 +102,16 @@ fn stage(name: &'static str, run: impl FnOnce() -> Result<HardwareReport>) -> St
     StageReport { name, report, took: started.elapsed() }
 }
 
-/// Runs `cargo test`, passing its output on as it comes. Processes that tests leave running are ended, and count as a failure.
-fn cargo_test(mut cargo: Command) -> Result<HardwareReport> {
-    leftovers::adopt()?;
+/// Runs `cargo test`, passing its output on as it comes. `end_leftovers` ends processes that tests leave running, and returns their command
+/// lines: each counts as a failure.
+fn cargo_test(mut cargo: Command, end_leftovers: impl FnOnce() -> Vec<String>) -> Result<HardwareReport> {
     let mut child = cargo.stdout(Stdio::piped()).spawn().context("starting cargo")?;
     let output = child.stdout.take().context("cargo has no output")?;
     let (listener, status, left_running) = thread::scope(|scope| {
         let listener = scope.spawn(move || print_tests(output));
         let status = child.wait();
         // They may hold the pipe open.
-        let left_running = leftovers::end(leftovers::GRACE);
+        let left_running = end_leftovers();
         (listener.join().expect("it does not panic"), status, left_running)
     });
     let (mut listener, status) = (listener?, status.context("waiting for cargo")?);
@@ -211,7 +214,7 @@ mod tests {
     fn script(text: &str) -> Tally {
         let mut shell = Command::new(host_program("sh"));
         shell.args(["-c", text]);
-        cargo_test(shell).expect("sh runs").tally
+        cargo_test(shell, Vec::new).expect("sh runs").tally
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn layer_module_leaves_own_names_the_root_and_tests_alone() {
 
 #[test]
 fn layers_complete_catches_crates_whose_modules_have_no_lines() {
-    let without = with("[modules.upper]\nlimits = []\nmemory = [\"limits\"]\ndevice = [\"limits\", \"memory\"]\n", "");
+    let without = with("[modules.upper]\nlimits = []\nmemory = [\"limits\"]\ndevice = [\"limits\", \"memory\"]\n", "[modules]\n");
     let files: Vec<_> = upper(&[]);
     let findings: Vec<_> = check_crate(&without, "upper", &files).into_iter().map(|finding| (finding.rule, finding.path)).collect();
     assert_eq!(findings, [(Rule::LayersComplete, "layers.toml".into())]);
