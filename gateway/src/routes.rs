@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_refused_is_told_once() {
+    fn a_refused_name_is_reported_once() {
         let mut routes = routes(&["example.org"]);
         assert!(routes.admit_name("example.org") && !routes.admit_name("other.org") && !routes.admit_name("other.org"));
         assert_eq!((routes.unreported(), routes.unreported()), (Some(Refused::Name("other.org".into())), None));

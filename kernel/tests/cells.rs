@@ -24,7 +24,7 @@ fn a_cell_exits_with_its_status_and_every_frame_is_free_again() {
 }
 
 #[test]
-fn a_fault_that_nobody_handles_says_where_and_what() {
+fn an_unhandled_fault_is_reported_with_address_and_kind() {
     for mut lab in Lab::both() {
         let id = lab.launch(|asm| {
             asm.mov_imm(Rax, 0x1234_5000).store(Rax, 8, Rbx);

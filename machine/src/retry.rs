@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_error_is_told_at_once_and_a_lasting_shortage_after_a_while() {
+    fn other_errors_are_returned_at_once_and_a_lasting_shortage_after_retries() {
         assert_eq!(calls(libc::ENOMEM, 1), (1, Err(Error::new(libc::ENOMEM))));
         assert_eq!(calls(libc::EAGAIN, u32::MAX), (ATTEMPTS + 1, Err(Error::new(libc::EAGAIN))));
     }

@@ -208,7 +208,7 @@ fn an_index_that_no_kernel_wrote_is_refused_or_harmless() {
 
 /// If a chunk was damaged later, a cell that reads a page of it gets the error of any disk, and the operator the reason.
 #[test]
-fn a_chunk_that_goes_bad_later_is_told() {
+fn a_chunk_that_is_damaged_later_is_reported() {
     let (_directory, path) = place();
     saved(&path, &noise(100));
     let saved = TemplateFile::open(&path).expect("it was just written");

@@ -136,8 +136,8 @@ pub(crate) fn run(options: &Options) -> Result<HardwareReport> {
     let emulator = Emulator { kind, cpus: settings.cpus, memory_mib, kernel: &kernel, initrd: &initrd, work: work.path() };
     println!("{kind}: booting a machine of {} CPUs and {memory_mib} MiB", settings.cpus);
     let mut reader = ConsoleReader::new(kind, options.command.is_empty());
-    let patience = TimeLimits { limit, quiet: Duration::from_secs(settings.quiet_seconds) };
-    let outcome = console::follow(emulator.start()?, &emulator.serial(), patience, |line| reader.take_line(line));
+    let limits = TimeLimits { limit, quiet: Duration::from_secs(settings.quiet_seconds) };
+    let outcome = console::follow(emulator.start()?, &emulator.serial(), limits, |line| reader.take_line(line));
     let place = reader.step.as_ref().map_or("before its first program".into(), |step| format!("in {}", step.name));
     let place = format!("{place}; {} of {} programs had ended", reader.ended, steps.len());
     if let Err(error) = outcome {

@@ -83,7 +83,7 @@ fn allows(program: &BpfProgram, number: u32, arguments: &[u64]) -> bool {
 const SOMEWHERE: u64 = 0x7fff_1234_5678;
 
 #[test]
-fn a_descriptor_sends_signals_to_nobody() {
+fn a_descriptor_sends_no_signals() {
     let program = filter(&Needs::default()).expect("a filter");
     for command in [nr::F_GETFD, nr::F_SETFD, nr::F_GETFL, nr::F_DUPFD_CLOEXEC] {
         assert!(allows(&program, nr::__NR_fcntl, &[3, command.into()]), "{command}");

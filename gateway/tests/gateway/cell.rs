@@ -154,7 +154,7 @@ impl TestCell {
     }
 
     /// Whether all bytes of a connection were sent and acknowledged.
-    pub fn has_said(&mut self, id: ConnectionId) -> bool {
+    pub fn has_sent(&mut self, id: ConnectionId) -> bool {
         let unanswered = self.stack.unacknowledged(id);
         let (said, bytes) = &self.connection(id).says;
         *said == bytes.len() && unanswered == 0

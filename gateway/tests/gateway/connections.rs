@@ -50,7 +50,7 @@ fn a_cell_speaks_with_a_server_of_the_host() {
 }
 
 #[test]
-fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
+fn a_program_of_the_host_talks_to_a_server_in_the_cell() {
     for at in ["0:80", "[::1]:0:80"] {
         let mut cell = TestCell::new(&[], &[at], &[]);
         cell.echo_at(80);
@@ -235,7 +235,7 @@ fn the_last_bytes_of_a_cell_are_delivered_at_the_end() {
     let mut cell = cell_with(port);
     let id = cell.connect_host(port);
     cell.say(id, &pattern(MEGABYTE, 5), true);
-    cell.until(|cell| cell.has_said(id).then_some(()));
+    cell.until(|cell| cell.has_sent(id).then_some(()));
     cell.stop();
     assert_eq!(receiver.recv(), Ok(MEGABYTE));
 }
@@ -259,10 +259,10 @@ fn streams_that_the_cell_did_not_finish_are_reset() {
     });
     let id = cell.connect_host(port);
     cell.say(id, b"half of it", false);
-    cell.until(|cell| cell.has_said(id).then_some(()));
+    cell.until(|cell| cell.has_sent(id).then_some(()));
     cell.until(|cell| cell.connections.keys().copied().find(|other| *other != id));
     let called = cell.connections.keys().copied().find(|other| *other != id).expect("it was just seen");
-    cell.until(|cell| (cell.connection(called).received.len() == 10 && cell.has_said(called)).then_some(()));
+    cell.until(|cell| (cell.connection(called).received.len() == 10 && cell.has_sent(called)).then_some(()));
     // It is killed.
     cell.stop();
     assert_eq!(receiver.recv(), Ok((Err(ErrorKind::ConnectionReset), 10)));

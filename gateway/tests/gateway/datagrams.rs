@@ -60,7 +60,7 @@ fn echo_requests_to_forbidden_hosts_are_refused() {
 }
 
 #[test]
-fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
+fn a_program_of_the_host_talks_to_a_server_in_the_cell() {
     let mut cell = TestCell::new(&[], &["0:53/udp"], &[]);
     cell.process_at(53);
     let to = cell.forwards[0];

@@ -147,7 +147,7 @@ mod tests {
     use crate::uapi::{RLIMIT_CPU, RLIMIT_NOFILE};
 
     #[test]
-    fn a_process_is_told_every_second_and_ended_at_the_end() {
+    fn a_process_gets_sigxcpu_every_second_and_sigkill_at_the_hard_limit() {
         const SECOND: u64 = 1_000_000_000;
         let mut limits = Limits::default();
         assert_eq!((limits.cpu(), limits.spend(u64::MAX)), (None, None));

@@ -84,7 +84,7 @@ fn blocks_that_waiting_cells_map_are_evicted_and_read_again_on_access() {
 }
 
 #[test]
-fn blocks_that_nobody_maps_make_way_for_the_memory_of_cells() {
+fn unmapped_blocks_make_way_for_the_memory_of_cells() {
     for mut lab in labs(PageCount(1 << 12)) {
         let before = lab.kernel.free();
         let disk = TestDisk::new(BLOCKS);
@@ -112,7 +112,7 @@ fn blocks_that_nobody_maps_make_way_for_the_memory_of_cells() {
 }
 
 #[test]
-fn a_registry_without_room_ends_its_reader_and_nobody_else() {
+fn a_registry_without_room_ends_only_its_reader() {
     let mut lab = Lab::sim(1, PageCount(1 << 12), 1, Config { registry: PageCount(0), ..Config::default() });
     let before = lab.kernel.free();
     let idle = |asm: &mut Asm| _ = asm.call_kernel(Hypercall::Idle { deadline: u64::MAX });

@@ -46,7 +46,7 @@ fn a_console_that_waits_holds_no_channel_up() {
 }
 
 #[test]
-fn where_no_channel_was_opened_nobody_looks() {
+fn without_an_open_channel_the_kernel_reads_no_ring() {
     for mut bench in Bench::both() {
         bench.post(TestRing::Requests, MEMORY, 4, OUTPUT);
         bench.kick();

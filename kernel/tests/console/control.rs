@@ -42,7 +42,7 @@ fn orders_come_in_and_reports_go_out_once_it_is_open() {
 }
 
 #[test]
-fn a_clone_has_none_until_somebody_opens_its_own() {
+fn a_clone_has_none_until_its_own_is_opened() {
     for mut bench in Bench::both() {
         let control = bench.lab.kernel.control(bench.id).expect("it lives");
         bench.lab.run_all();

@@ -69,7 +69,7 @@ fn the_end_of_the_input_is_a_length_of_zero_and_stays() {
 }
 
 #[test]
-fn a_cell_that_nobody_hears_is_held_back() {
+fn a_cell_whose_output_is_not_read_is_held_back() {
     for mut bench in Bench::both() {
         let said = pattern(2 * CONSOLE_BYTES);
         bench.write(MEMORY, &said);
@@ -261,7 +261,7 @@ fn a_cell_withdraws_unprocessed_descriptors() {
 }
 
 #[test]
-fn a_cell_hears_that_nobody_reads_a_stream() {
+fn a_cell_learns_that_a_stream_has_no_reader() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"unheard");
         bench.post(TestRing::Transmit, MEMORY, 7, OUTPUT);

@@ -74,7 +74,7 @@ fn chunk(at: u64, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_long_stream_goes_through_a_cell_and_nobody_keeps_much_of_it() {
+fn a_long_stream_goes_through_a_cell_in_little_memory() {
     const CHUNK: usize = 1 << 15;
     for (kernel, bytes) in kernels() {
         let before = kernel.free();

@@ -102,7 +102,7 @@ fn unknown_streams_are_refused() {
 }
 
 #[test]
-fn nothing_said_is_taken_and_heard_by_nobody() {
+fn empty_descriptors_are_taken_and_transfer_nothing() {
     for mut bench in Bench::both() {
         for _ in 0..3 {
             bench.post(TestRing::Transmit, MEMORY, 0, OUTPUT);

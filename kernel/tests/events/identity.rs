@@ -78,7 +78,7 @@ fn a_clone_of_a_clone_is_of_the_next_generation() {
 }
 
 #[test]
-fn a_clone_is_told_that_it_is_a_new_generation() {
+fn a_clone_reads_a_new_generation() {
     for mut lab in Lab::both() {
         // The template freezes at level 0, so the clone gets its upcall at once.
         let mut asm = Asm::new();

@@ -54,7 +54,7 @@ fn an_event_ends_idling_and_is_its_result() {
 }
 
 #[test]
-fn a_masked_event_does_not_end_idling_but_is_told_in_the_end() {
+fn a_masked_event_does_not_end_idling_but_is_reported_afterwards() {
     for mut lab in Lab::both() {
         let id = idler(&lab, &Control { mask: u64::from(CONSOLE), ..libos() }, u64::MAX);
         lab.run_all();

@@ -219,7 +219,7 @@ fn a_refusal_names_the_mistake_in_the_call() {
 }
 
 #[test]
-fn a_call_that_nobody_knows_is_refused_and_no_register_changes() {
+fn an_unknown_call_is_refused_and_no_register_changes() {
     for mut lab in Lab::both() {
         let known = TABLE.len() as u64;
         for number in [known, known + 1, 0xff, 1 << 32, 1 << 63, u64::MAX] {

@@ -83,7 +83,7 @@ fn check_results(harness: &Harness, id: CellId, name: &str) {
 }
 
 #[test]
-fn random_hypercalls_disturb_nobody() {
+fn random_hypercalls_disturb_no_other_cell() {
     let seed = crate::random::seed();
     for mut harness in Harness::both() {
         for number in 0..u64::from(repetitions(300, 4_000, 1_000_000)) / u64::from(CALLS) {

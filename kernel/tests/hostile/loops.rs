@@ -126,7 +126,7 @@ fn a_handler_that_faults_itself_ends_the_cell() {
 
 /// Maps, accesses, unmaps and protects without end: the cell waits for its own quarantine, and other cells continue.
 #[test]
-fn churn_hurts_nobody_else() {
+fn churn_hurts_no_other_cell() {
     for mut harness in Harness::both() {
         for quota in [300, 600] {
             let hostile = HostileCell::assembled(format!("churn within {quota} pages"), |asm| {

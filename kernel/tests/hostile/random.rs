@@ -98,7 +98,7 @@ fn hostile(random: &mut fastrand::Rng, name: String) -> HostileCell {
 }
 
 #[test]
-fn random_instructions_disturb_nobody() {
+fn random_instructions_disturb_no_other_cell() {
     let Some(mut harness) = Harness::real() else { return };
     let seed = seed();
     for number in 0..u64::from(repetitions(300, 800, 1_000_000)) {

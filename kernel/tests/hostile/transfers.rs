@@ -87,7 +87,7 @@ fn every_selector_faults_or_ends_the_cell() {
 }
 
 #[test]
-fn code_of_another_mode_harms_nobody() {
+fn code_of_another_mode_harms_no_other_cell() {
     let Some(mut harness) = Harness::real() else { return };
     for selector in [0x1b, 0x23, 0x2b, 0x33] {
         for way in &WAYS {

@@ -104,7 +104,7 @@ fn a_batch_that_is_larger_than_the_room_fills_the_next_descriptor() {
 }
 
 #[test]
-fn a_frame_for_everybody_goes_to_everybody_but_its_sender() {
+fn a_broadcast_reaches_all_ports_but_its_sender() {
     for mut bench in NetworkBench::both(4) {
         let a = bench.addresses(0);
         let mut frame = packet(&a, &a, 100, 1);

@@ -84,7 +84,7 @@ fn a_host_ports_link_delays_its_frames() {
 }
 
 #[test]
-fn a_listener_hears_everything_in_its_order_and_disturbs_nobody() {
+fn a_listener_gets_all_frames_in_order_and_changes_nothing() {
     for mut bench in NetworkBench::both(2) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
@@ -124,7 +124,7 @@ fn a_network_is_found_by_its_name_which_it_has_alone() {
 }
 
 #[test]
-fn a_network_that_nobody_uses_makes_room_for_another() {
+fn an_unused_network_makes_room_for_another() {
     for mut bench in NetworkBench::both(1) {
         let named = |name: &str| NetworkConfig { name: name.into(), ..NetworkConfig::default() };
         let kernel = &bench.lab.kernel;

@@ -8,7 +8,7 @@ use pando_testing::lab::repetitions;
 use pando_testing::network_bench::{NetworkBench, RECEIVED, ROOM, SENT, TestRing, batch, packet};
 
 #[test]
-fn nobody_speaks_in_anothers_name() {
+fn frames_with_a_foreign_source_address_are_dropped() {
     for mut bench in NetworkBench::both(3) {
         let [a, b, c] = [0, 1, 2].map(|cell| bench.addresses(cell));
         bench.listen(2, 1);
@@ -89,7 +89,7 @@ fn more_frames_than_are_carried_at_once_all_go_out() {
 }
 
 #[test]
-fn random_rings_and_random_frames_disturb_nobody() {
+fn random_rings_and_random_frames_disturb_no_other_cell() {
     for mut bench in NetworkBench::both(3) {
         let [a, b, c] = [0, 1, 2].map(|cell| bench.addresses(cell));
         let mut random = fastrand::Rng::with_seed(6);

@@ -86,7 +86,7 @@ fn an_export_does_not_change_while_it_runs() {
 }
 
 #[test]
-fn only_a_template_is_exported_and_only_as_far_as_somebody_wants_it() {
+fn only_a_template_is_exported_and_a_break_stops_the_export() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
         let (id, _) = template(&mut lab);

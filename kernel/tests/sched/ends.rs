@@ -157,7 +157,7 @@ fn a_cell_that_ends_instead_of_freezing_says_why() {
 }
 
 #[test]
-fn a_signal_that_ended_the_program_is_told_with_its_place() {
+fn a_signal_that_ended_the_program_is_reported_with_its_address() {
     for mut lab in Lab::both() {
         let id = lab.launch(|asm| {
             asm.call_kernel(Hypercall::Exit { status: 1, signal: 11, address: 0x1234, instruction: 0x40_1000 });

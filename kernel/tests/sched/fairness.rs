@@ -95,7 +95,7 @@ fn busy_ways() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn nobody_is_starved_by_a_cell_that_keeps_the_kernel_busy() {
+fn a_cell_that_keeps_the_kernel_busy_starves_no_cell() {
     for mut lab in Lab::both() {
         for (name, program) in busy_ways() {
             let handler = {
@@ -174,7 +174,7 @@ fn a_cell_that_comes_back_from_idling_goes_first() {
 }
 
 #[test]
-fn cells_that_keep_coming_back_starve_nobody() {
+fn cells_that_keep_coming_back_starve_no_cell() {
     for mut lab in Lab::both() {
         let idlers: Vec<_> = (0..3).map(|_| idler(&lab)).collect();
         lab.run_all();
@@ -234,7 +234,7 @@ fn a_quantum_that_is_interrupted_is_not_lost() {
 }
 
 #[test]
-fn a_cell_that_waits_for_a_flush_stops_nobody() {
+fn a_cell_that_waits_for_a_flush_stops_no_other_cell() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
         // Maps and unmaps until its quota is full of retired tables, again and again.

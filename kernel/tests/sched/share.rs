@@ -43,7 +43,7 @@ fn exact() -> Lab {
 }
 
 #[test]
-fn a_cell_gets_its_share_even_if_nobody_else_wants_the_rest() {
+fn a_cell_gets_its_share_even_if_the_rest_is_unused() {
     for part in [0.05, 0.3] {
         let mut lab = exact();
         let id = spinner(&lab, part);

@@ -60,7 +60,7 @@ fn ports_in_dx_are_closed_or_end_the_cell() {
 }
 
 #[test]
-fn string_instructions_on_the_hypercall_port_reach_nobody_else() {
+fn string_instructions_on_the_hypercall_port_reach_no_other_cell() {
     let mut pair = Pair::new();
     let places = [DATA, DATA + 0xfff, DATA + 0x1000, CODE + 0x200, 0, 1 << 47, SUPERVISOR_BASE + 0x9800];
     let places = size::choose(&places[..3], &places[..], &places[..]);

@@ -106,7 +106,7 @@ fn run(pair: &mut Pair, number: u64) {
 }
 
 #[test]
-fn random_instructions_disturb_nobody() {
+fn random_instructions_disturb_no_other_cell() {
     let mut pair = Pair::new();
     for number in 0..size::choose(500, 20_000, 1_000_000) {
         run(&mut pair, number);

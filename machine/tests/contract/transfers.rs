@@ -84,7 +84,7 @@ fn every_selector_faults_or_ends_the_cell() {
 }
 
 #[test]
-fn code_of_another_mode_harms_nobody() {
+fn code_of_another_mode_harms_no_other_cell() {
     let mut pair = Pair::new();
     // The slots of the usual 32-bit and 64-bit code segments, here and on the hosts that run a cell with their own descriptors.
     for selector in [0x1b, 0x23, 0x2b, 0x33, 0x08, 0x10] {

@@ -350,11 +350,11 @@ impl Pump {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let [is_woken, has_said] = watched.each_ref().map(|watched| !watched.revents().is_empty());
+        let [is_woken, has_sent] = watched.each_ref().map(|watched| !watched.revents().is_empty());
         if is_woken {
             clear(&self.event);
         }
-        Ok(has_said)
+        Ok(has_sent)
     }
 
     /// Reads a message of the gateway. Returns its end, if it has ended.

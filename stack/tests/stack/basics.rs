@@ -23,7 +23,7 @@ fn bytes_arrive_both_ways_and_both_ends_close() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener_refuses() {
     let mut net = Net::pair(Link::GOOD, 1);
     let tuple = net.tuple(0, 40_000, 1, 81);
     let id = net.connect(tuple, 0, LinkEnd::default());

@@ -158,7 +158,7 @@ fn unanswered_connections_are_given_up() {
 }
 
 #[test]
-fn nobody_has_the_address() {
+fn an_unused_address_is_unreachable() {
     let mut net = Net::pair(Link::GOOD, 1);
     let tuple = Tuple { local: SocketAddr::new(address(0), 40_000), remote: SocketAddr::new(address(77), 80) };
     let id = net.connect(tuple, 0, LinkEnd::default());
@@ -310,7 +310,7 @@ fn a_reused_port_replaces_time_wait() {
 }
 
 #[test]
-fn a_lost_last_word_is_said_again() {
+fn a_lost_last_segment_is_sent_again() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, server) = net.open();
     let now = net.now;

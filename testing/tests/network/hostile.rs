@@ -141,7 +141,7 @@ fn hostile_senders_do_not_disturb_other_cells() {
 }
 
 #[test]
-fn nonsense_in_frames_and_rings_disturbs_nobody() {
+fn invalid_frames_and_rings_disturb_no_other_cell() {
     let seed = 1;
     let Some((mut world, pair)) = Pair::new(repetitions(100_000, 3_000_000, 100_000_000)) else { return };
     let mut asm = Asm::new();

@@ -24,7 +24,7 @@ fn a_cell_answers_itself_and_others() {
 }
 
 #[test]
-fn nobody_answers_for_an_unused_address() {
+fn an_unused_address_is_not_answered_for() {
     let Some(mut world) = CellNetwork::new() else { return };
     let told = world.run("ping -c 1 -W 1 10.77.9.9; echo $?");
     assert!(told.contains("1 packets transmitted, 0 packets received, 100% packet loss") && told.ends_with("\n1\n"), "{told}");

@@ -32,7 +32,7 @@ fn transfers_larger_than_all_buffers_arrive_whole() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_is_there() {
+fn a_closed_port_refuses_and_an_unused_address_has_no_route() {
     let Some(mut world) = CellNetwork::new() else { return };
     let server = world.serve("sleep 1000", Link::default());
     let told = world.run(&format!("wget -qO- http://{}/ 2>&1; echo $?", server.addresses.v4));

@@ -154,7 +154,7 @@ fn a_cell_that_need_not_freeze_any_more_goes_on() {
 }
 
 #[test]
-fn output_that_nobody_reads_from_a_template_is_read_from_its_clones() {
+fn unread_output_of_a_template_is_read_from_its_clones() {
     for is_asked in [true, false] {
         let Some(mut source) = TemplateSource::start("read line; echo gone; read line; echo $line", false, &[]) else { return };
         source.port.close_stream(Stream::Output);

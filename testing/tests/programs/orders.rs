@@ -8,7 +8,7 @@ use pando_launch::{Command, JobEnd, Task};
 use std::fs::File;
 
 #[test]
-fn a_file_that_cannot_be_read_is_told_of_at_once() {
+fn an_unreadable_file_is_reported_at_once() {
     let directory = tempfile::tempdir().expect("the host has room");
     let path = directory.path().join("short");
     std::fs::write(&path, vec![1; 1 << 20]).expect("the host has room");

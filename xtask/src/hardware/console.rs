@@ -27,8 +27,8 @@ pub(crate) struct TimeLimits {
 ///
 /// # Errors
 /// The error of `take_line`; or that the machine ended, stopped printing or timed out before it was done.
-pub(crate) fn follow(mut child: Child, serial: &Path, patience: TimeLimits, mut take_line: impl FnMut(&str) -> Result<bool>) -> Result<()> {
-    let outcome = listen(&mut child, serial, patience, &mut take_line);
+pub(crate) fn follow(mut child: Child, serial: &Path, limits: TimeLimits, mut take_line: impl FnMut(&str) -> Result<bool>) -> Result<()> {
+    let outcome = listen(&mut child, serial, limits, &mut take_line);
     if outcome.is_ok() {
         wait(&mut child, SHUTDOWN_TIMEOUT)?;
     }
@@ -38,7 +38,7 @@ pub(crate) fn follow(mut child: Child, serial: &Path, patience: TimeLimits, mut 
     outcome
 }
 
-fn listen(child: &mut Child, serial: &Path, patience: TimeLimits, take_line: &mut impl FnMut(&str) -> Result<bool>) -> Result<()> {
+fn listen(child: &mut Child, serial: &Path, limits: TimeLimits, take_line: &mut impl FnMut(&str) -> Result<bool>) -> Result<()> {
     let mut file = File::open(serial).context("opening the serial line")?;
     let started = Instant::now();
     let mut last_word = started;
@@ -63,19 +63,19 @@ fn listen(child: &mut Child, serial: &Path, patience: TimeLimits, take_line: &mu
         if let Some(status) = ended {
             bail!("the emulator ended before the machine was done ({status}){at}");
         }
-        if last_word.elapsed() > patience.quiet {
+        if last_word.elapsed() > limits.quiet {
             bail!("the machine printed nothing for {} s{at}", last_word.elapsed().as_secs());
         }
-        if started.elapsed() > patience.limit {
-            bail!("the machine did not finish within {} s{at}", patience.limit.as_secs());
+        if started.elapsed() > limits.limit {
+            bail!("the machine did not finish within {} s{at}", limits.limit.as_secs());
         }
         thread::sleep(POLL);
     }
 }
 
-fn wait(child: &mut Child, patience: Duration) -> Result<()> {
+fn wait(child: &mut Child, limit: Duration) -> Result<()> {
     let started = Instant::now();
-    while child.try_wait().context("checking the emulator")?.is_none() && started.elapsed() < patience {
+    while child.try_wait().context("checking the emulator")?.is_none() && started.elapsed() < limit {
         thread::sleep(POLL);
     }
     Ok(())
@@ -88,13 +88,13 @@ mod tests {
     use std::process::{Command, Stdio};
 
     /// Follows a shell script in place of the machine, with its output as the serial line.
-    fn play(script: &str, patience: TimeLimits) -> (Vec<String>, Result<()>) {
+    fn play(script: &str, limits: TimeLimits) -> (Vec<String>, Result<()>) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let serial = folder.path().join("serial");
         let output = File::create(&serial).expect("a serial line");
         let child = Command::new(host_program("sh")).args(["-c", script]).stdin(Stdio::null()).stdout(output).spawn().expect("sh starts");
         let mut lines = Vec::new();
-        let outcome = follow(child, &serial, patience, |line| {
+        let outcome = follow(child, &serial, limits, |line| {
             lines.push(line.to_string());
             Ok(line != "done")
         });
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_slowness_are_told_apart() {
+    fn silence_and_slowness_are_distinguished() {
         let (_, outcome) = play("exec sleep 60", TimeLimits { quiet: SHORT, ..LONG });
         assert!(outcome.expect_err("silence").to_string().contains("printed nothing"));
         let (_, outcome) = play("while echo; do :; done", TimeLimits { limit: SHORT, ..LONG });

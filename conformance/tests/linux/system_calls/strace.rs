@@ -101,27 +101,27 @@ fn check(part: &str) {
 }
 
 #[test]
-fn files_are_told_as_strace_tells_them() {
+fn file_calls_are_printed_as_by_strace() {
     check("files");
 }
 
 #[test]
-fn memory_is_told_as_strace_tells_it() {
+fn memory_calls_are_printed_as_by_strace() {
     check("memory");
 }
 
 #[test]
-fn signals_are_told_as_strace_tells_them() {
+fn signal_calls_are_printed_as_by_strace() {
     check("signals");
 }
 
 #[test]
-fn processes_are_told_as_strace_tells_them() {
+fn process_calls_are_printed_as_by_strace() {
     check("processes");
 }
 
 #[test]
-fn objects_with_keys_are_told_as_strace_tells_them() {
+fn calls_of_system_v_objects_are_printed_as_by_strace() {
     check("objects");
 }
 
@@ -162,7 +162,7 @@ fn unimplemented_calls_are_not_reported_without_a_request() {
 }
 
 #[test]
-fn a_trace_that_nobody_reads_stops_nobody() {
+fn an_unread_trace_stops_no_cell() {
     needs_kvm!();
     let mut command = Command::new(PANDO);
     command.args(["run", "--strace", "busybox", "echo", "said"]).stdout(Stdio::piped()).stderr(Stdio::piped());

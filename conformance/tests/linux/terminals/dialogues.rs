@@ -266,7 +266,7 @@ fn windows_change_their_size() {
 }
 
 #[test]
-fn settings_are_kept_and_told() {
+fn settings_are_kept_and_returned() {
     check_typing("settings", &[See("ready\r\n"), Type(b"typed ahead\n"), See("done")]);
 }
 

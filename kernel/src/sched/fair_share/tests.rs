@@ -45,7 +45,7 @@ fn run(scheduler: &mut FairShare, turns: u32) -> HashMap<CellId, u32> {
 }
 
 #[test]
-fn idlers_go_first_but_starve_nobody() {
+fn idlers_go_first_and_starve_no_cell() {
     let mut scheduler = flat(2);
     scheduler.ready(cell(0), ReadyReason::Turn);
     for _ in 0..OVERTAKING {
@@ -92,7 +92,7 @@ fn an_idler_that_computes_as_much_as_others_does_not_overtake_them() {
 }
 
 #[test]
-fn a_stream_of_new_cells_starves_nobody() {
+fn a_stream_of_new_cells_starves_no_cell() {
     let mut scheduler = flat(2);
     (0..2).for_each(|index| scheduler.ready(cell(index), ReadyReason::Turn));
     let (mut turns, mut newest) = (0, 1);

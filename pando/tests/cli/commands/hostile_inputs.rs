@@ -24,7 +24,7 @@ fn pando(fixture: &Fixture, words: &[&str]) -> ProgramOutput {
 }
 
 #[test]
-fn nobody_waits_for_the_writer_of_a_fifo() {
+fn a_fifo_without_a_writer_blocks_nothing() {
     needs_kvm!();
     let fixture = Fixture::new();
     mknodat(CWD, fixture.path("fifo"), FileType::Fifo, Mode::RWXU, 0).expect("there is room");

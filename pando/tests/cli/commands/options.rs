@@ -36,7 +36,7 @@ fn the_environment_holds_the_named_variables_only() {
 }
 
 #[test]
-fn everybody_has_a_home_of_his_own() {
+fn each_user_has_a_home_of_its_own() {
     needs_kvm!();
     let script = "cd ~ && ls -A && echo one >file && cat ~/file && pwd && stat -c '%u %a' .";
     assert_eq!(printed(&[], &["sh", "-c", script]), "one\n/root\n0 700\n");

@@ -274,7 +274,7 @@ fn fetching(service: &Service, port: u16) -> String {
 }
 
 #[test]
-fn a_gateway_that_hangs_keeps_nobody_from_the_service() {
+fn a_gateway_that_hangs_does_not_block_the_service() {
     needs_kvm!();
     let fixture = Fixture::new();
     fixture.plant("sh", r#"eval "$(pando-ready -s)"; eval "$1""#);

@@ -231,7 +231,7 @@ fn ping_is_answered_by_the_cell_and_by_its_gateway() {
 }
 
 #[test]
-fn ping_says_that_nobody_is_there() {
+fn ping_reports_an_unreachable_address() {
     needs_kvm!();
     for (host, told) in
         [("10.77.9.9", "Destination Host Unreachable"), ("fd70:616e:646f::9999", "Destination unreachable: Address unreachable")]

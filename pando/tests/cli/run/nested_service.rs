@@ -121,7 +121,7 @@ fn a_batch_of_clones_runs_in_the_service_of_a_cell() {
 }
 
 #[test]
-fn a_nested_program_learns_that_nobody_reads_its_output() {
+fn a_nested_program_gets_sigpipe_when_its_reader_ends() {
     needs_kvm!();
     let outcome = outer(2).args(["--", "sh", "-c", "pando run -- yes | head -1"]).output().expect("pando starts");
     prints(&outcome, "y\n");

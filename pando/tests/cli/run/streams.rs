@@ -232,7 +232,7 @@ fn streams_that_do_not_wait_are_waited_for() {
 }
 
 #[test]
-fn input_that_cannot_be_read_and_output_that_cannot_be_written_are_told() {
+fn errors_of_input_and_output_are_reported() {
     needs_kvm!();
     for (line, told) in [
         ("\"$0\" run busybox cat < /", "pando: cannot read standard input: is a directory\n"),

@@ -64,42 +64,42 @@ fn forgotten(service: &Service, cell: &str) {
 }
 
 #[test]
-fn the_host_may_ask_for_the_end_of_a_visit() {
+fn the_host_can_interrupt_an_attached_program() {
     needs_kvm!();
     let (fixture, service) = served();
     for (signal, status, word) in [("TERM", 143, "SIGTERM"), ("HUP", 129, "SIGHUP"), ("QUIT", 131, "SIGQUIT")] {
-        let visit = AttachedClone::new(&fixture, "");
-        visit.send(signal);
-        let (ended, _, errors) = visit.end();
+        let attached = AttachedClone::new(&fixture, "");
+        attached.send(signal);
+        let (ended, _, errors) = attached.end();
         assert!(ended == status && errors.contains(word), "{signal}: {ended} {errors}");
     }
-    let visit = AttachedClone::new(&fixture, "trap 'echo asked; exit 7' TERM;");
-    visit.send("HUP");
-    assert_eq!(visit.end(), (7, "asked\n".into(), String::new()));
+    let attached = AttachedClone::new(&fixture, "trap 'echo asked; exit 7' TERM;");
+    attached.send("HUP");
+    assert_eq!(attached.end(), (7, "asked\n".into(), String::new()));
     assert_eq!(cells(&service), Some(0));
 }
 
 #[test]
-fn a_visit_that_ignores_interrupts_is_ended_by_two() {
+fn two_interrupts_end_an_attached_program_that_ignores_one() {
     needs_kvm!();
     let (fixture, service) = served();
-    let mut visit = AttachedClone::new(&fixture, "trap '' INT;");
-    while visit.child.try_wait().expect("it is ours").is_none() {
-        visit.send("INT");
+    let mut attached = AttachedClone::new(&fixture, "trap '' INT;");
+    while attached.child.try_wait().expect("it is ours").is_none() {
+        attached.send("INT");
     }
-    let (status, _, errors) = visit.end();
+    let (status, _, errors) = attached.end();
     assert!(status == 130 && errors.contains("SIGINT"), "{status} {errors}");
     assert_eq!(cells(&service), Some(0));
 }
 
 #[test]
-fn a_visit_ends_with_its_visitor() {
+fn an_attached_program_ends_with_its_client() {
     needs_kvm!();
     let (fixture, service) = served();
-    let mut visit = AttachedClone::new(&fixture, "");
+    let mut attached = AttachedClone::new(&fixture, "");
     let cell = newest(&service);
-    visit.child.kill().expect("it runs");
-    assert_eq!(visit.end().0, 137);
+    attached.child.kill().expect("it runs");
+    assert_eq!(attached.end().0, 137);
     forgotten(&service, &cell);
     // It does not keep writing after its reader has closed the pipe.
     let mut yes = fixture.command(&["clone", "sh", "yes"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
@@ -131,7 +131,7 @@ fn a_client_that_does_not_read_can_be_terminated() {
 }
 
 #[test]
-fn one_output_that_nobody_reads_hangs_up_that_one_only() {
+fn an_unread_output_closes_only_its_own_stream() {
     needs_kvm!();
     let (fixture, _service) = served();
     let script = "trap '' PIPE; echo ready; read line; while echo lost >&2; do :; done; echo still";

@@ -173,7 +173,7 @@ fn cells_are_restarted_by_their_policies() {
 }
 
 #[test]
-fn a_service_that_was_left_behind_is_in_nobodys_way() {
+fn a_service_that_was_left_behind_blocks_no_command() {
     needs_kvm!();
     let fixture = Fixture::new();
     for directory in ["run", "hidden"] {

@@ -123,7 +123,7 @@ fn jobs_of_a_cell_take_little_of_the_host() {
 
 /// Gateways of cells that open all the connections they can leave others theirs.
 #[test]
-fn cells_that_open_connections_keep_nobody_from_the_service() {
+fn cells_that_open_connections_do_not_block_the_service() {
     needs_kvm!();
     let fixture = Fixture::new();
     for name in ["sh", "other"] {

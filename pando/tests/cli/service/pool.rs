@@ -45,7 +45,7 @@ fn clones_of_a_template_under_replacement_get_the_old_or_the_new_one() {
 }
 
 #[test]
-fn templates_that_take_long_keep_nobody_waiting() {
+fn slow_templates_delay_no_other_request() {
     needs_kvm!();
     let (_fixture, service) = served(&[]);
     let make = |number: u32| json!({ "name": format!("slow{number}"), "arguments": ["busybox", "sleep", "1000"], "memory": "16M" });

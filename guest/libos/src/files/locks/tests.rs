@@ -91,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn ranges_are_counted_from_where_they_are_said_to_be() {
+fn ranges_are_relative_to_their_whence() {
     let range = |first, last| Ok(Range { first, last });
     assert_eq!((Range::new(10, 5, 3), Range::new(10, 5, -3), Range::new(10, -5, 0)), (range(15, 17), range(12, 14), range(5, LAST_BYTE)));
     assert_eq!((Range::new(10, -11, 1), Range::new(0, 5, -6), Range::new(0, 5, -5)), (Err(Errno::EINVAL), Err(Errno::EINVAL), range(0, 4)));
