@@ -107,24 +107,23 @@ pub const WAKE_PART: u64 = 256;
 /// Shortest time until its alarm for which a cell falls asleep by itself: it costs about a millisecond to sleep and wake up.
 pub const SHORTEST_SLEEP: Duration = Duration::from_secs(2);
 
-/// How often the delay of a cell doubles that was woken soon after it fell asleep, and the interval between attempts to put a cell to
-/// sleep.
+/// Most doublings of the delay until a cell sleeps, and of the interval between attempts to put it to sleep.
 pub const SLEEP_DELAY_DOUBLINGS: u8 = 6;
 
-/// Interval to the next attempt to put a cell to sleep that could not: what prevents it, such as unread output, is often over by then.
+/// Interval until a failed attempt to put a cell to sleep is repeated. Its cause, such as unread output, is often over by then.
 pub const SLEEP_RETRY: Duration = Duration::from_secs(1);
 
-/// How long after a cell has fallen asleep its memory goes back to the host, with that of others: a flush costs some milliseconds.
+/// Delay until the memory of a sleeping cell goes back to the host, together with that of others: a flush costs some milliseconds.
 pub const RECLAIM_DELAY: Duration = Duration::from_millis(500);
 
-/// How long a cell that woke up is put to sleep again, because memory is short, only if no other cell can sleep.
+/// For this long after waking, a cell is put to sleep under memory pressure only if no other cell can sleep.
 pub const RECENT_WAKE: Duration = Duration::from_millis(100);
 
-/// How long an operation that needs memory waits for cells that run, if no cell idles that could sleep. Then a cell ends.
-pub const BUSY_WAIT: Duration = Duration::from_secs(1);
+/// Longest wait of an operation for memory while no cell is idle. Then a cell is ended.
+pub const MEMORY_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How often it looks for an idle cell meanwhile.
-pub const BUSY_INTERVAL: Duration = Duration::from_millis(1);
+/// Interval of the search for an idle cell during that wait.
+pub const MEMORY_WAIT_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Threads that wake cells. One that waits for a slow disk holds up no other cell, as long as there are fewer of them.
 pub const WAKE_THREADS: usize = 8;

@@ -125,7 +125,7 @@ pub struct Template {
     pub file_bytes: u64,
     /// When it was created, as RFC 3339 writes it, in UTC.
     #[schema(value_type = String, format = DateTime)]
-    pub made: Timestamp,
+    pub created: Timestamp,
     /// It was frozen by force, or while programs ran that do not notice cloning: its clones' random numbers may not be distinct.
     pub forced: bool,
 }
@@ -173,8 +173,8 @@ pub struct NewCell {
     pub timeout: Option<f64>,
     /// Output limit in bytes; the cell is terminated if it writes more.
     pub output_limit: Option<u64>,
-    /// Seconds without use after which the cell is terminated: without input, output and requests, programs beside its own one, and CPU
-    /// time beyond a thousandth.
+    /// Seconds without use after which the cell is terminated: no input, no output, no request for a program or a file, no program besides its
+    /// own, and less than 0.1 % of CPU time.
     pub idle_timeout: Option<f64>,
     /// Its labels: names and values by which clients find it.
     pub labels: BTreeMap<String, String>,

@@ -87,9 +87,9 @@ pub(crate) enum Command {
     Inspect(InspectOptions),
     /// Make a container image of the files of a cell of `pando serve`
     Commit(CommitOptions),
-    /// Put waiting cells of `pando serve` to sleep: their memory is compressed, and leaves for --swap
+    /// Put idle cells of `pando serve` to sleep: their memory is compressed and moved to swap space
     Sleep(Sleepers),
-    /// Wake sleeping cells of `pando serve` up
+    /// Wake up sleeping cells of `pando serve`
     Wake(Sleepers),
     /// Print the state of `pando serve`, or what one of its cells used
     Stats {

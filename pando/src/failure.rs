@@ -146,7 +146,7 @@ pub(crate) enum Failure {
     NoServer(PathBuf),
     /// Options that need the service, with others that it does not support.
     #[error(
-        "-d, --network: `pando serve` supports only stored templates, and neither -p, --link, --pcap nor networks other than `--net gateway`: give a template's name, and omit these options"
+        "cannot run this clone in `pando serve` (-d, --network): it needs a stored template, and does not support -P, --link, --pcap, or --net other than gateway: omit these options, or omit -d and --network"
     )]
     Alone,
     /// The service refuses the request.
@@ -190,10 +190,10 @@ pub(crate) enum Failure {
         reason: &'static str,
     },
     /// Volumes are not removed without a confirmation.
-    #[error("volumes that no cell uses would be removed with their files: add -f")]
+    #[error("cannot ask for a confirmation: standard input is not a terminal: use `pando volume prune -f`")]
     NotConfirmed,
     /// A directory that the service is to show cannot be read.
-    #[error("--show {}: {}", escaped(path), host::plain(source))]
+    #[error("cannot show {} to cells (--show): {}", escaped(path), host::plain(source))]
     Shown {
         /// The directory.
         path: PathBuf,

@@ -254,11 +254,11 @@ fn list(json: bool) -> Result<u8, Failure> {
                 writeln!(
                     out,
                     "{}",
-                    serde_json::json!({ "name": name.to_string(), "bytes": size, "made": crate::api::timestamp(manifest.made), "arguments": manifest.arguments })
+                    serde_json::json!({ "name": name.to_string(), "bytes": size, "created": crate::api::timestamp(manifest.created), "arguments": manifest.arguments })
                 )?;
             }
             (Ok(manifest), false) => {
-                print_line(&mut out, &name.to_string(), size, manifest.made, &manifest.arguments)?;
+                print_line(&mut out, &name.to_string(), size, manifest.created, &manifest.arguments)?;
             }
             (Err(error), true) => {
                 writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "error": messages::template(&error) }))?
@@ -274,10 +274,10 @@ fn print_header(out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "{:<20} {:>12} {:>18}  PROGRAM", "NAME", "SIZE", "CREATED")
 }
 
-/// Prints a line of the list of templates. `made` is the time of its creation in seconds since 1970.
-fn print_line(out: &mut impl Write, name: &str, size: u64, made: u64, arguments: &[String]) -> std::io::Result<()> {
+/// Prints a line of the list of templates. `created` is the time of its creation in seconds since 1970.
+fn print_line(out: &mut impl Write, name: &str, size: u64, created: u64, arguments: &[String]) -> std::io::Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    let age = HumanDuration(Duration::from_secs(now.saturating_sub(made))).to_string();
+    let age = HumanDuration(Duration::from_secs(now.saturating_sub(created))).to_string();
     let program = table::shortened(&escaped(arguments.join(" ")), PROGRAM_WIDTH);
     writeln!(out, "{name:<20} {:>12} {age:>14} ago  {program}", HumanBytes(size).to_string())
 }
@@ -285,10 +285,10 @@ fn print_line(out: &mut impl Write, name: &str, size: u64, made: u64, arguments:
 fn inspect(which: &TemplateRef) -> Result<u8, Failure> {
     let template = store()?.open(which)?;
     let manifest = template.manifest();
-    let Manifest { name, program, arguments, root, image, bare, volumes, made, .. } = manifest;
+    let Manifest { name, program, arguments, root, image, bare, volumes, created, .. } = manifest;
     let image = image.as_ref().map(|(id, name)| serde_json::json!({ "id": id, "name": name }));
     let shown = serde_json::json!({
-        "name": name, "made": crate::api::timestamp(*made), "program": program, "arguments": arguments, "root": root, "image": image, "bare": bare,
+        "name": name, "created": crate::api::timestamp(*created), "program": program, "arguments": arguments, "root": root, "image": image, "bare": bare,
         "volumes": volumes, "forced": template.is_forced(), "memory_bytes": manifest.memory().bytes(), "content_bytes": template.contents().bytes(),
     });
     println!("{shown:#}");

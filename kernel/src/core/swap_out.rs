@@ -12,7 +12,7 @@ use super::state::State;
 use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::run_state::RunState;
-use crate::limits::{BUSY_INTERVAL, BUSY_WAIT, SWAP_OUT_SCAN};
+use crate::limits::{MEMORY_WAIT_INTERVAL, MEMORY_WAIT_MAX, SWAP_OUT_SCAN};
 use crate::sched::ReadyReason;
 use pando_machine::{Nanos, PageCount};
 use std::sync::MutexGuard;
@@ -33,7 +33,7 @@ impl ReclaimAttempts {
     }
 
     fn begin(&mut self) {
-        self.deadline.get_or_insert_with(|| Instant::now() + BUSY_WAIT);
+        self.deadline.get_or_insert_with(|| Instant::now() + MEMORY_WAIT_MAX);
     }
 }
 
@@ -76,7 +76,7 @@ impl Shared {
         }
         attempts.begin();
         attempts.is_flushed = false;
-        Some(self.changed.wait_timeout(state, BUSY_INTERVAL).expect("a kernel whose lock was poisoned must not go on").0)
+        Some(self.changed.wait_timeout(state, MEMORY_WAIT_INTERVAL).expect("a kernel whose lock was poisoned must not go on").0)
     }
 
     /// Tries to put an idle cell to sleep because memory is short.
@@ -125,10 +125,10 @@ impl State {
         let deadline = &mut self.running(id).0.execution.memory_deadline;
         match *deadline {
             // The other cells do not idle.
-            Some(last) if last <= now && now < last + BUSY_WAIT => false,
+            Some(last) if last <= now && now < last + MEMORY_WAIT_MAX => false,
             Some(last) if now < last => true,
             _ => {
-                *deadline = Some(now + BUSY_WAIT);
+                *deadline = Some(now + MEMORY_WAIT_MAX);
                 true
             }
         }

@@ -159,7 +159,7 @@ impl ManagedCell {
         name(&self.spec, self.id)
     }
 
-    /// Creates a cell and starts it. The caller must run [`keep`](ManagedCell::keep) for it then. O(1). It continues the output of its
+    /// Creates a cell and starts it. The caller must run [`supervise`](ManagedCell::supervise) for it then. O(1). It continues the output of its
     /// predecessor, the ended cell with the same number.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ impl ManagedCell {
         };
         let (addresses, forwards) = (connection.addresses, std::mem::take(&mut connection.forwards));
         let port = operator.console(cell)?;
-        // `keep` sends the rest that does not fit at once.
+        // `write_first_input` sends the rest that does not fit at once.
         let input = Bytes::from(std::mem::take(&mut spec.input));
         let has_input_ended = input.is_empty() && spec.input_ends;
         if has_input_ended {

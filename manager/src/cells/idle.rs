@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The idle timeout of a cell: it is terminated when nothing has been done in it or with it for some time.
 //!
-//! Input, output, requests for programs and files, and programs that run beside the first one are use. So is CPU time beyond a thousandth:
-//! a program that only waits for time or for clients uses less.
+//! Input, output, requests for programs and files, and programs that run besides the first one are use. So is CPU time beyond 0.1 %: a
+//! program that only waits for time or for clients uses less.
 
 use super::cell::ManagedCell;
 use super::spec::EndReason;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often per timeout a cell is looked at.
+/// Checks of a cell per timeout.
 const CHECKS: u32 = 8;
 /// The shortest time between two checks.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);

@@ -406,8 +406,8 @@ impl Manager {
         let awake = |reason: String| ManagerError::CannotSleep { cell: cell.id(), reason };
         match kernel.sleep(cell.kernel_id()) {
             Ok(SleepOutcome::Asleep) if kernel.usage(cell.kernel_id()).is_some_and(|usage| usage.is_asleep) => Ok(()),
-            Ok(SleepOutcome::Asleep) => Err(awake("it fell asleep, and an event woke it at once".into())),
-            Ok(SleepOutcome::Interrupted) => Err(awake("an event came for it meanwhile; try again when it waits".into())),
+            Ok(SleepOutcome::Asleep) => Err(awake("an event woke it at once".into())),
+            Ok(SleepOutcome::Interrupted) => Err(awake("it received an event meanwhile: try again when it is idle".into())),
             Err(OperatorError::CannotSleep { reason, .. }) => Err(awake(reason.into())),
             Err(OperatorError::Swap { error, .. }) => Err(awake(error.to_string())),
             Err(_) => Err(awake("it has ended".into())),

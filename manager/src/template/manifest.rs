@@ -48,7 +48,8 @@ pub struct Manifest {
     /// Its memory limit, in pages of 4 KiB.
     memory: u64,
     /// When it was created: seconds since 1970.
-    pub made: u64,
+    #[serde(alias = "made")]
+    pub created: u64,
     /// It is a built-in one with its default options.
     #[serde(default)]
     pub standard: bool,
@@ -92,7 +93,7 @@ impl Manifest {
             directory: Some(view.directory.clone()),
             fingerprint,
             memory: spec.limits.memory().0,
-            made: now(),
+            created: now(),
             standard: spec.is_standard,
         })
     }
@@ -119,14 +120,14 @@ impl Manifest {
             directory: Some(text(&program.directory)?.into()),
             fingerprint: 0,
             memory: program.memory.0,
-            made: now(),
+            created: now(),
             standard: spec.is_standard,
         })
     }
 
     /// The recipe of a clone that becomes a template of its own.
     pub(crate) fn renamed(&self, name: &TemplateName) -> Manifest {
-        Manifest { name: name.to_string(), made: now(), standard: false, ..self.clone() }
+        Manifest { name: name.to_string(), created: now(), standard: false, ..self.clone() }
     }
 
     /// Reads the recipe of a saved template.

@@ -146,7 +146,7 @@ impl From<TemplateSummary> for api::Template {
             memory_bytes: manifest.memory().bytes(),
             variants,
             file_bytes,
-            made: api::timestamp(manifest.made),
+            created: api::timestamp(manifest.created),
             forced: is_forced,
             arguments: manifest.arguments,
         }

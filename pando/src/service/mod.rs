@@ -71,7 +71,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR:SIZE", value_parser = OsStringValueParser::new().try_map(crate::options::swap))]
     swap: Vec<(PathBuf, Size)>,
 
-    /// Put a cell to sleep when it has waited for this long and will wait for more than 2 s: 30s, 5m [default: only `pando sleep` does]
+    /// Put a cell to sleep when it has been idle for this long and will be idle for more than 2 s: 30s, 5m [default: only on
+    /// `pando sleep`, or when memory is short]
     #[arg(long, value_name = "TIME", value_parser = crate::options::time)]
     sleep_after: Option<Duration>,
 }

@@ -62,11 +62,11 @@ fn list(json: bool) -> Result<u8, Failure> {
     if !json {
         print_header(&mut out)?;
     }
-    for api::Template { name, arguments, file_bytes, made, .. } in all {
+    for api::Template { name, arguments, file_bytes, created, .. } in all {
         if json {
-            writeln!(out, "{}", serde_json::json!({ "name": name, "bytes": file_bytes, "made": made, "arguments": arguments }))?;
+            writeln!(out, "{}", serde_json::json!({ "name": name, "bytes": file_bytes, "created": created, "arguments": arguments }))?;
         } else {
-            print_line(&mut out, &name, file_bytes, made.as_second().try_into().unwrap_or(0), &arguments)?;
+            print_line(&mut out, &name, file_bytes, created.as_second().try_into().unwrap_or(0), &arguments)?;
         }
     }
     Ok(0)

@@ -146,7 +146,7 @@ class TemplateInfo:
     file_bytes: int
     variants: int
     """The number of its variants, each with a different memory layout."""
-    made: str
+    created: str
     """The time of its creation, as RFC 3339 has it."""
     forced: bool
     """It was frozen by force, or while programs ran that do not notice that they are cloned: the random numbers of its clones
