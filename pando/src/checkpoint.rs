@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::monitor::{MonitoredProgram, report_end_of};
 use crate::recipe::{CHECKPOINTS, Recipe};
 use crate::run::VIEW_VARIABLE;
-use crate::size::Size;
+use crate::size::{self, Size};
 use crate::{diagnostics, nested, options};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Args)]
 pub(crate) struct Checkpoint {
     /// Write a checkpoint each time that this time has passed: 10s, 5m
-    #[arg(long, value_name = "TIME", value_parser = options::time)]
+    #[arg(long, value_name = "TIME", value_parser = size::duration)]
     every: Duration,
 
     /// The directory for the checkpoints. It is created; if it exists, it must have none
@@ -49,7 +49,7 @@ pub(crate) struct Restore {
     checkpoint: (PathBuf, Option<u32>),
 
     /// Write further checkpoints to the directory each time that this time has passed
-    #[arg(long, value_name = "TIME", value_parser = options::time)]
+    #[arg(long, value_name = "TIME", value_parser = size::duration)]
     every: Option<Duration>,
 
     /// Limit the memory of the program and its monitor: bytes, or with K, M, G or T [default: as for `pando checkpoint`]

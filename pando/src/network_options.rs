@@ -127,13 +127,8 @@ fn rate(text: &str) -> Result<NonZeroU64, String> {
 
 fn time(text: &str) -> Result<Duration, String> {
     let help = || format!("`{text}` is not a time: give a number with us, ms or s, such as delay=20ms; at most {} s", LONGEST.as_secs());
-    let (number, unit) = crate::size::split(text).ok_or_else(help)?;
-    let seconds = match unit {
-        "us" => number / 1e6,
-        "ms" => number / 1e3,
-        "s" => number,
-        _ => return Err(help()),
-    };
+    // Without a unit, `tc` means microseconds.
+    let seconds = crate::size::seconds(text).filter(|_| text.ends_with('s')).ok_or_else(help)?;
     Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= LONGEST).ok_or_else(help)
 }
 

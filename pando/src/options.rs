@@ -11,7 +11,6 @@ use pando_manager::view::{UserName, VolumeName, VolumeSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
 
 /// Parses `HOST:CELL[:MODE]` or `NAME:CELL[:MODE]`. As with docker, a path that could be a name begins with `./`. `PATH` alone, made
 /// absolute, is shown under its own name, and changes of it are lost with the cell.
@@ -138,13 +137,6 @@ pub(crate) fn swap(text: OsString) -> Result<(PathBuf, Size), String> {
     let size: Size = size.parse()?;
     let directory = host::absolute(directory.as_ref()).map_err(|error| host::plain(&error))?;
     Ok((directory, size))
-}
-
-/// Parses a time: a number with a unit.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let words = || "give a time with its unit, such as 30s or 5m".to_owned();
-    let time: jiff::SignedDuration = text.parse().map_err(|_| words())?;
-    Duration::try_from(time).ok().filter(|time| !time.is_zero()).ok_or_else(words)
 }
 
 /// Parses a share of a core.

@@ -62,18 +62,23 @@ impl FromStr for Size {
 /// Parses a time.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let help = || format!("`{text}` is not a time: give seconds, or a number with ms, s, m or h, such as 1.5s");
-    let (number, unit) = split(text).ok_or_else(help)?;
-    let seconds = match unit {
-        "ms" => number / 1000.0,
-        "" | "s" => number,
-        "m" | "min" => number * 60.0,
-        "h" => number * 3600.0,
-        _ => return Err(help()),
-    };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(Duration::ZERO) => Err(format!("`{text}` is not a time limit: omit the option for none")),
-        Ok(time) => Ok(time),
-        Err(_) => Err(help()),
+    match seconds(text).map(Duration::try_from_secs_f64) {
+        Some(Ok(Duration::ZERO)) => Err(format!("`{text}` is not a time: give one above zero, or omit the option")),
+        Some(Ok(time)) => Ok(time),
+        _ => Err(help()),
+    }
+}
+
+/// The seconds of a time: a number, with its unit unless these are seconds.
+pub(crate) fn seconds(text: &str) -> Option<f64> {
+    let (number, unit) = split(text)?;
+    match unit {
+        "us" => Some(number / 1e6),
+        "ms" => Some(number / 1e3),
+        "" | "s" => Some(number),
+        "m" | "min" => Some(number * 60.0),
+        "h" => Some(number * 3600.0),
+        _ => None,
     }
 }
 
@@ -94,7 +99,7 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        for (text, millis) in [("2", 2000), ("1.5s", 1500), ("250ms", 250), ("2m", 120_000), ("1h", 3_600_000)] {
+        for (text, millis) in [("2", 2000), ("1.5s", 1500), ("250ms", 250), ("5000us", 5), ("2m", 120_000), ("1h", 3_600_000)] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for text in ["", "s", "-1", "1x", "1e400s", "0", "0ms"] {

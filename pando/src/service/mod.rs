@@ -73,7 +73,7 @@ pub(crate) struct Serve {
 
     /// Put a cell to sleep when it has been idle for this long and will be idle for more than 2 s: 30s, 5m [default: only on
     /// `pando sleep`, or when memory is short]
-    #[arg(long, value_name = "TIME", value_parser = crate::options::time)]
+    #[arg(long, value_name = "TIME", value_parser = crate::size::duration)]
     sleep_after: Option<Duration>,
 }
 
