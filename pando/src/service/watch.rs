@@ -9,6 +9,7 @@ use axum::body::Body;
 use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, Task};
 use pando_manager::cells::{ManagedCell, StartedJob};
+use rustix::fs::inotify::ReadFlags;
 
 /// Bytes of a record before its path.
 const HEAD: usize = 12;
@@ -17,25 +18,23 @@ const PATH_MAX: usize = 8192;
 /// The argument for directories below the path.
 const RECURSIVE: &[u8] = b"recursive";
 
-/// The events of inotify (`inotify.h`) and what they are called.
-const KINDS: [(u32, FileEventKind); 8] = [
-    (0x2, FileEventKind::Write),
-    (0x4, FileEventKind::Attributes),
-    (0x40, FileEventKind::MovedFrom),
-    (0x80, FileEventKind::MovedTo),
-    (0x100, FileEventKind::Create),
-    (0x200 | 0x400, FileEventKind::Remove),
-    (0x800, FileEventKind::MovedFrom),
-    (0x4000, FileEventKind::Overflow),
+/// The names of the events of inotify.
+const KINDS: [(ReadFlags, FileEventKind); 8] = [
+    (ReadFlags::MODIFY, FileEventKind::Write),
+    (ReadFlags::ATTRIB, FileEventKind::Attributes),
+    (ReadFlags::MOVED_FROM, FileEventKind::MovedFrom),
+    (ReadFlags::MOVED_TO, FileEventKind::MovedTo),
+    (ReadFlags::CREATE, FileEventKind::Create),
+    (ReadFlags::DELETE.union(ReadFlags::DELETE_SELF), FileEventKind::Remove),
+    (ReadFlags::MOVE_SELF, FileEventKind::MovedFrom),
+    (ReadFlags::QUEUE_OVERFLOW, FileEventKind::Overflow),
 ];
-/// The bit of events of directories.
-const IS_DIRECTORY: u32 = 0x4000_0000;
 
 /// The bytes of incomplete records.
 #[derive(Default)]
-struct Records(Vec<u8>);
+struct EventParser(Vec<u8>);
 
-impl Records {
+impl EventParser {
     /// The next complete record. `None`: there is none yet.
     ///
     /// # Errors
@@ -43,15 +42,15 @@ impl Records {
     fn next(&mut self) -> Result<Option<FileEvent>, ()> {
         let Some(head) = self.0.first_chunk::<HEAD>() else { return Ok(None) };
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let (mask, cookie, length) = (word(0), word(4), word(8) as usize);
+        let (mask, cookie, length) = (ReadFlags::from_bits_retain(word(0)), word(4), word(8) as usize);
         if length > PATH_MAX {
             return Err(());
         }
         let Some(path) = self.0.get(HEAD..HEAD + length) else { return Ok(None) };
         let path = TextOrBytes::of(path.to_vec());
         self.0.drain(..HEAD + length);
-        let event = KINDS.iter().find(|(bits, _)| mask & bits != 0).map_or(FileEventKind::Started, |(_, kind)| *kind);
-        Ok(Some(FileEvent { event, path, is_directory: mask & IS_DIRECTORY != 0, cookie }))
+        let event = KINDS.iter().find(|(events, _)| mask.intersects(*events)).map_or(FileEventKind::Started, |(_, kind)| *kind);
+        Ok(Some(FileEvent { event, path, is_directory: mask.contains(ReadFlags::ISDIR), cookie }))
     }
 }
 
@@ -63,7 +62,7 @@ pub(super) async fn watch(cell: &ManagedCell, path: &str, is_recursive: bool) ->
     let arguments = is_recursive.then(|| RECURSIVE.to_vec()).into_iter().collect();
     let StartedJob { job, mut notified } = cell.start_job(&Command { arguments, ..file(Task::Watch, path)? })?;
     let guard = Guard(job);
-    let (mut records, mut output) = (Records::default(), Vec::new());
+    let (mut records, mut output) = (EventParser::default(), Vec::new());
     // The first record reports that the watch has begun.
     let first = loop {
         match guard.0.port().try_receive() {
@@ -110,11 +109,11 @@ pub(super) async fn watch(cell: &ManagedCell, path: &str, is_recursive: bool) ->
 
 #[cfg(test)]
 mod tests {
-    use super::{FileEventKind, Records};
+    use super::{EventParser, FileEventKind};
 
     #[test]
     fn records_are_read_from_any_pieces_and_damaged_ones_refused() {
-        let mut records = Records::default();
+        let mut records = EventParser::default();
         let bytes: Vec<u8> = [0x100_u32 | 0x4000_0000, 7, 2].iter().flat_map(|word| word.to_le_bytes()).chain(*b"/a").collect();
         for byte in &bytes[..13] {
             records.0.push(*byte);

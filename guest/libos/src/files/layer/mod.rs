@@ -14,7 +14,7 @@ use super::Files;
 use super::tree::{InodeRef, Tree};
 use crate::erofs::FileType;
 use crate::errno::Errno;
-use tar::{Member, RECORD};
+use tar::{BLOCK_SIZE, Member};
 use walk::{Change, ChangeKind};
 
 /// Paths that every cell gets from the libOS: those that docker mounts into a container.
@@ -98,7 +98,7 @@ impl LayerArchive {
         }
         let Some(change) = self.changes.get(self.done) else {
             // Two records of zeros end an archive.
-            self.bytes.resize(self.bytes.len() + 2 * RECORD, 0);
+            self.bytes.resize(self.bytes.len() + 2 * BLOCK_SIZE, 0);
             self.is_complete = true;
             return Ok(());
         };
@@ -118,7 +118,7 @@ fn write_header(tree: &Tree, change: &Change, all: &[Change], out: &mut Vec<u8>)
             tar::write(&member, out)?;
             return Ok(None);
         }
-        ChangeKind::Marker => {
+        ChangeKind::Whiteout => {
             tar::write(&Member { path: &change.path, kind: tar::REGULAR, ..Member::default() }, out)?;
             return Ok(None);
         }
@@ -174,13 +174,13 @@ impl OpenContent {
     fn write(&mut self, tree: &Tree, out: &mut Vec<u8>) -> Result<bool, Errno> {
         let count = (self.size - self.offset).min(PIECE as u64) as usize;
         let start = out.len();
-        out.try_reserve(count + RECORD).map_err(|_| Errno::ENOSPC)?;
+        out.try_reserve(count + BLOCK_SIZE).map_err(|_| Errno::ENOSPC)?;
         out.resize(start + count, 0);
         self.read(tree, &mut out[start..])?;
         self.offset += count as u64;
         let is_complete = self.offset == self.size;
         if is_complete {
-            let padding = self.size.next_multiple_of(RECORD as u64) - self.size;
+            let padding = self.size.next_multiple_of(BLOCK_SIZE as u64) - self.size;
             out.resize(out.len() + padding as usize, 0);
         }
         Ok(is_complete)

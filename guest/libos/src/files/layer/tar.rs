@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use crate::erofs::Time;
 use crate::errno::Errno;
 
-/// Bytes of a record, of which everything in an archive is a multiple.
-pub const RECORD: usize = 512;
+/// Bytes of a block: headers and contents in an archive are padded to blocks.
+pub const BLOCK_SIZE: usize = 512;
 
 /// The type of a regular file.
 pub const REGULAR: u8 = b'0';
@@ -89,24 +89,24 @@ pub fn write(member: &Member<'_>, out: &mut Vec<u8>) -> Result<(), Errno> {
     }
     let mut extended = Vec::new();
     if path.len() > field::NAME.1 {
-        record(&mut extended, b"path", &path);
+        pax_record(&mut extended, b"path", &path);
     }
     if member.link.len() > field::LINK_NAME.1 {
-        record(&mut extended, b"linkpath", member.link);
+        pax_record(&mut extended, b"linkpath", member.link);
     }
     let Time { seconds, nanoseconds } = member.modified;
     if let Some(time) = time_text(seconds, nanoseconds) {
-        record(&mut extended, b"mtime", time.as_bytes());
+        pax_record(&mut extended, b"mtime", time.as_bytes());
     }
     for (name, value) in member.attributes {
-        record(&mut extended, &[XATTR, name].concat(), value);
+        pax_record(&mut extended, &[XATTR, name].concat(), value);
     }
-    out.try_reserve(extended.len() + 4 * RECORD).map_err(|_| Errno::ENOSPC)?;
+    out.try_reserve(extended.len() + 4 * BLOCK_SIZE).map_err(|_| Errno::ENOSPC)?;
     if !extended.is_empty() {
         let size = extended.len();
         header(&Member { kind: EXTENDED, permissions: 0o644, size: size as u64, ..Member::default() }, b"pax", out);
         out.extend_from_slice(&extended);
-        out.resize(out.len() + size.next_multiple_of(RECORD) - size, 0);
+        out.resize(out.len() + size.next_multiple_of(BLOCK_SIZE) - size, 0);
     }
     header(member, &path, out);
     Ok(())
@@ -125,7 +125,7 @@ fn time_text(seconds: i64, nanoseconds: u32) -> Option<alloc::string::String> {
 }
 
 /// Appends `LENGTH KEY=VALUE\n`, where the length counts its own digits.
-fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+fn pax_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
     while length.to_string().len() + rest != length {
@@ -140,8 +140,8 @@ fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 
 /// Appends a header without an extended one. Names that are too long for it are cut off.
 fn header(member: &Member<'_>, path: &[u8], out: &mut Vec<u8>) {
-    let mut bytes = [0; RECORD];
-    let put = |bytes: &mut [u8; RECORD], (offset, length): Field, text: &[u8]| {
+    let mut bytes = [0; BLOCK_SIZE];
+    let put = |bytes: &mut [u8; BLOCK_SIZE], (offset, length): Field, text: &[u8]| {
         let count = text.len().min(length);
         bytes[offset..offset + count].copy_from_slice(&text[..count]);
     };
@@ -190,7 +190,7 @@ fn encode(number: u64, room: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Member, RECORD, SYMLINK, encode, record, time_text, write};
+    use super::{BLOCK_SIZE, Member, SYMLINK, encode, pax_record, time_text, write};
     use crate::erofs::Time;
     use std::vec::Vec;
 
@@ -198,7 +198,7 @@ mod tests {
     fn records_count_their_own_digits() {
         for length in [1, 80, 90, 91, 92, 93, 985, 990, 991, 992, 993, 9_985] {
             let mut out = Vec::new();
-            record(&mut out, b"path", &std::vec![b'a'; length]);
+            pax_record(&mut out, b"path", &std::vec![b'a'; length]);
             let text = std::string::String::from_utf8(out.clone()).expect("it is text");
             assert_eq!(text.split(' ').next().and_then(|digits| digits.parse().ok()), Some(out.len()));
         }
@@ -230,9 +230,9 @@ mod tests {
         let path = [b'a'; 300];
         let time = Time { seconds: 1, nanoseconds: 0 };
         write(&Member { path: &path, link: b"to", kind: SYMLINK, modified: time, ..Member::default() }, &mut out).expect("there is memory");
-        assert_eq!((out.len(), out[156], out[2 * RECORD + 156]), (3 * RECORD, b'x', SYMLINK));
-        assert!(out[RECORD..].starts_with(b"310 path=aaa"));
-        for header in [&out[..RECORD], &out[2 * RECORD..]] {
+        assert_eq!((out.len(), out[156], out[2 * BLOCK_SIZE + 156]), (3 * BLOCK_SIZE, b'x', SYMLINK));
+        assert!(out[BLOCK_SIZE..].starts_with(b"310 path=aaa"));
+        for header in [&out[..BLOCK_SIZE], &out[2 * BLOCK_SIZE..]] {
             let sum: u32 = header.iter().enumerate().map(|(at, byte)| u32::from(if (148..156).contains(&at) { b' ' } else { *byte })).sum();
             assert_eq!(&header[148..155], std::format!("{sum:06o}\0").as_bytes());
         }

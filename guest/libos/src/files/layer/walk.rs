@@ -22,7 +22,7 @@ pub enum ChangeKind {
     /// Another name of the file of the change with this number.
     Link(usize),
     /// An empty file whose name says that files of lower layers are hidden.
-    Marker,
+    Whiteout,
 }
 
 /// A change at a path.
@@ -132,7 +132,7 @@ impl Walk<'_> {
                 if merged.is_none() && original.is_some() {
                     let mut marker = path.to_vec();
                     append(&mut marker, OPAQUE);
-                    self.add(&marker, ChangeKind::Marker)?;
+                    self.add(&marker, ChangeKind::Whiteout)?;
                 }
                 let is_untouched = matches!(inode, InodeRef::Image(image) if Some(image) == merged);
                 if !is_untouched || self.is_scattered {
@@ -164,7 +164,7 @@ impl Walk<'_> {
             }
             let mut marker = path.to_vec();
             append(&mut marker, &[WHITEOUT, &name].concat());
-            self.add(&marker, ChangeKind::Marker)?;
+            self.add(&marker, ChangeKind::Whiteout)?;
         }
         Ok(())
     }
