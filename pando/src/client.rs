@@ -4,15 +4,15 @@
 mod attach;
 mod cells;
 mod commit;
-mod console;
 mod detached;
 mod exec;
 mod lifecycle;
+mod run_in_service;
 
-pub(crate) use attach::{attach, detach};
+pub(crate) use attach::{AttachOptions, attach};
 pub(crate) use cells::{Kill, Listing, Logs, Sleepers, freeze, kill, logs, ps, sleep, stats, wake};
 pub(crate) use commit::{CommitOptions, commit};
-pub(crate) use console::{AttachOptions, attach_to_cell};
 pub(crate) use detached::{new_cell, run};
 pub(crate) use exec::{Exec, exec};
 pub(crate) use lifecycle::{InspectOptions, RemoveOptions, StopOptions, inspect, remove, stop};
+pub(crate) use run_in_service::{run_attached, run_detached};

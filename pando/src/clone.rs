@@ -195,7 +195,11 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
         let client = Client::need()?;
         client.server()?;
         let request = request.ok_or(Failure::Alone)?;
-        return if options.detach { client::detach(&client, &request, options.count, false) } else { client::attach(&client, &request) };
+        return if options.detach {
+            client::run_detached(&client, &request, options.count, false)
+        } else {
+            client::run_attached(&client, &request)
+        };
     }
     // This process announces the ports of a clone that it waits for.
     if let (Some(request), true) = (&request, is_single)
@@ -248,7 +252,7 @@ fn attach(request: &NewCell) -> Result<Option<u8>, Failure> {
         Ok(server) if server.gateways == 0 && !request.allow.is_empty() => return Ok(None),
         Ok(_) => {}
     }
-    match client::attach(&client, request) {
+    match client::run_attached(&client, request) {
         // The service may see less of the host than the template's creator, or an older state of it.
         Err(Failure::Asked { problem, .. }) if matches!(&problem[..], "unusable-template" | "cannot-be-shown") => Ok(None),
         done => done.map(Some),

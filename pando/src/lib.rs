@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
         cli::Command::Stop(options) => client::stop(&options),
         cli::Command::Rm(options) => client::remove(&options),
         cli::Command::Inspect(options) => client::inspect(&options),
-        cli::Command::Attach(options) => client::attach_to_cell(&options),
+        cli::Command::Attach(options) => client::attach(&options),
         cli::Command::Commit(options) => client::commit(&options),
         cli::Command::Sleep(options) => client::sleep(&options),
         cli::Command::Wake(options) => client::wake(&options),

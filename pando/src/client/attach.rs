@@ -1,152 +1,128 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando clone` through `pando serve`: a cell of the server with the streams and signals of this process. It ends with this process.
+//! `pando attach`: the streams of this process, connected to a cell of `pando serve` that runs already. The cell outlives this process.
 
-use super::cells::show;
-use crate::api::{self, Reason};
+use super::cells::print;
+use crate::api;
+use crate::completion;
 use crate::connection::{Client, lines, wait_for};
 use crate::diagnostics;
 use crate::failure::Failure;
-use crate::signals::{GRACE, SIGNAL_TO_END, SignalAction, SignalHistory, ended_by};
 use axum::body::Bytes;
-use hyper::{Method, header};
-use pando_gateway::PortForward;
-use pando_manager::outcome::SIGPIPE;
-use std::cell::Cell;
-use std::io::{ErrorKind, Write};
-use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep, sleep_until};
+use clap::{ArgAction, Args};
+use clap_complete::ArgValueCandidates;
+use hyper::Method;
+use std::io::ErrorKind;
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long the last output may take after a host signal has ended the program.
-const DRAIN_TIME: Duration = Duration::from_secs(3);
+/// Bytes of input per request.
+const PIECE: usize = 64 << 10;
 
-/// Creates `count` detached cells and prints their numbers, and the ports of the host that lead to them if the host chose these. Their
-/// standard input ends at once, unless `keep_input`.
+/// Options of `pando attach`.
+#[derive(Debug, Args)]
+pub(crate) struct AttachOptions {
+    /// Do not forward standard input
+    #[arg(long = "no-stdin")]
+    no_input: bool,
+
+    /// Forward Ctrl-C and the signals HUP, TERM and QUIT to the program; with `false` they end this command only
+    #[arg(long = "sig-proxy", value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    forwards_signals: bool,
+
+    /// The cell's number or name, as in `pando ps`
+    #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::cells))]
+    cell: String,
+}
+
+/// Prints a cell's further output and forwards standard input until the cell has ended. Returns its exit status.
 ///
 /// # Errors
-/// A cell cannot be created, or its number cannot be written.
-pub(crate) fn detach(client: &Client, request: &api::NewCell, count: u32, keep_input: bool) -> Result<u8, Failure> {
-    let is_chosen = |forward: &String| forward.parse::<PortForward>().is_ok_and(|forward| forward.host.port() == 0);
-    let chooses_port = request.publish.iter().any(is_chosen);
+/// There is no such cell, it has ended, or no server runs.
+pub(crate) fn attach(options: &AttachOptions) -> Result<u8, Failure> {
+    let client = Client::need()?;
     wait_for(async {
-        for _ in 0..count {
-            let cell: api::Cell = client.ask(Method::POST, "/v1/cells", request).await?;
-            writeln!(std::io::stdout(), "{}", cell.id)?;
-            for port in cell.ports.iter().filter(|_| chooses_port) {
-                diagnostics::problem(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
-            }
-            if keep_input {
-                continue;
-            }
-            // A cell that has ended reads nothing.
-            let _ = client.give(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await;
+        let cell: api::Cell = client.get(&format!("/v1/cells/{}", options.cell)).await?;
+        if cell.outcome.is_some() {
+            return Err(Failure::NotAttached(options.cell.clone()));
         }
-        Ok(0)
+        let place = format!("/v1/cells/{}", cell.id);
+        let mut status = None;
+        let output = format!("{place}/output?follow=true&tail=0");
+        // From here on no output is missed, also that which signals cause.
+        let answer = client.open(&output).await?;
+        let read = lines(answer, async |piece| {
+            if let api::Piece::Ended { outcome } = &piece {
+                status = Some(outcome.exit_code);
+            }
+            print(&piece).await
+        });
+        // Without forwarding, they end this process.
+        let mut signals = options.forwards_signals.then(Signals::listen).transpose()?;
+        tokio::select! {
+            read = read => read?,
+            failed = forward_input(&client, &place), if !options.no_input => failed?,
+            ended = forward_signals(&mut signals, &client, &place) => ended?,
+        }
+        status.ok_or_else(|| Failure::Gone(ErrorKind::UnexpectedEof.into()))
     })
 }
 
-/// Runs a cell to its end, with the streams of this process. Returns its exit status.
-///
-/// # Errors
-/// It cannot be created, or its output cannot be written.
-pub(crate) fn attach(client: &Client, request: &api::NewCell) -> Result<u8, Failure> {
-    wait_for(run(client, request))
-}
-
-/// Runs it with streams and signals until it has ended.
-async fn run(client: &Client, request: &api::NewCell) -> Result<u8, Failure> {
-    let answer = client.post_with_input("/v1/attach", request).await?;
-    let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok()).unwrap_or_default().to_owned();
-    let mut ended = None;
-    let said = lines(answer, async |piece| match piece {
-        api::Piece::Ended { outcome } => {
-            ended = Some(outcome);
-            Ok(())
-        }
-        api::Piece::Said { stream, data, .. } => match show(stream, &data).await {
-            // The program gets SIGPIPE when it writes there again, as a native program does.
-            Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => close_stream(client, &place, stream).await,
-            shown => shown,
-        },
-    });
-    let wish = Cell::new(None);
-    tokio::select! {
-        said = said => said?,
-        passed = pass_on(client, &place, &wish) => passed?,
-    }
-    match (ended, wish.get()) {
-        (Some(outcome), wish) => Ok(report_end(&request.template, &outcome, wish)),
-        // The output's reader does not read the last output; a message would not be read either.
-        (None, Some(signal)) => Ok(128 + signal),
-        (None, None) => Err(Failure::Gone(ErrorKind::UnexpectedEof.into())),
-    }
-}
-
-/// Closes the read end of one of the program's outputs.
-async fn close_stream(client: &Client, place: &str, stream: api::Source) -> Result<(), Failure> {
-    let stream = serde_json::to_value(stream).map_err(std::io::Error::from)?;
-    let path = format!("{place}/close-stream?stream={}", stream.as_str().unwrap_or_default());
-    // The cell may have ended.
-    let _ = client.ask::<()>(Method::POST, &path, &()).await;
-    Ok(())
-}
-
-/// Reports how the cell ended if that needs a message. Returns its exit status, or that of the host's signal if that ended it.
-fn report_end(template: &str, outcome: &api::Outcome, wish: Option<u8>) -> u8 {
-    let died_of = |signal| outcome.reason == Reason::Signalled && outcome.exit_code == 128 + signal;
-    match wish {
-        Some(signal) if outcome.reason == Reason::Killed || died_of(SIGNAL_TO_END) => {
-            diagnostics::problem(&format_args!("{template}: {}", ended_by(signal)));
-            return 128 + signal;
-        }
-        _ if outcome.reason == Reason::Exited || died_of(SIGPIPE) => {}
-        _ if outcome.reason == Reason::MemoryLimit => {
-            diagnostics::problem(&format_args!("{template}: {}: give it more with --memory", outcome.message))
-        }
-        _ => diagnostics::problem(&format_args!("{template}: {}", outcome.message)),
-    }
-    outcome.exit_code
-}
-
-/// Forwards signals. Returns when one has ended the program and its last output was not read in time. `wish` receives the
-/// signal by which the host asked for the end.
-async fn pass_on(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Result<(), Failure> {
-    let listen = |kind| signal(kind).map_err(Failure::Signals);
-    let mut interrupted = listen(SignalKind::interrupt())?;
-    let (mut terminated, mut hung_up, mut quit) =
-        (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?, listen(SignalKind::quit())?);
-    let mut before = SignalHistory::default();
-    let mut last_moment = None;
+/// Forwards standard input to the cell. Returns only if that fails for another reason than that the program reads no input.
+async fn forward_input(client: &Client, place: &str) -> Result<(), Failure> {
+    let mut input = tokio::io::stdin();
+    let mut piece = vec![0; PIECE];
     loop {
-        let (kind, action) = {
-            let mut come = |kind: SignalKind| (Some(kind), before.receive(kind.as_raw_value()));
-            tokio::select! {
-                _ = interrupted.recv() => come(SignalKind::interrupt()),
-                _ = terminated.recv() => come(SignalKind::terminate()),
-                _ = hung_up.recv() => come(SignalKind::hangup()),
-                _ = quit.recv() => come(SignalKind::quit()),
-                () = sleep_until(last_moment.unwrap_or_else(Instant::now)), if last_moment.is_some() => (None, SignalAction::End),
-            }
-        };
-        let sent = match action {
-            SignalAction::Interrupt => "interrupt",
-            SignalAction::RequestEnd => {
-                last_moment = Some(Instant::now() + GRACE);
-                "terminate"
-            }
-            SignalAction::End => {
-                last_moment = None;
-                "kill"
-            }
-        };
-        if action != SignalAction::Interrupt {
-            wish.set(kind.map(|kind| kind.as_raw_value() as u8).or(wish.get()));
+        // Its end does not end the program's input: another client may attach.
+        let count = input.read(&mut piece).await.unwrap_or(0);
+        if count == 0 {
+            break;
         }
-        // The cell may have ended. A failed server shows in the cell's output.
-        let _ = client.ask::<()>(Method::POST, &format!("{place}/kill?signal={sent}"), &()).await;
-        if action == SignalAction::End {
-            sleep(DRAIN_TIME).await;
-            return Ok(());
+        match client.give(&format!("{place}/input"), Bytes::copy_from_slice(&piece[..count])).await {
+            Ok(()) => {}
+            Err(Failure::Asked { .. }) => {
+                diagnostics::note(&"the cell reads no input: `pando run -d -i` keeps it open");
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    std::future::pending().await
+}
+
+/// Forwards signals, if there are any to forward.
+async fn forward_signals(signals: &mut Option<Signals>, client: &Client, place: &str) -> Result<(), Failure> {
+    match signals {
+        Some(signals) => signals.forward(client, place).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The signals that are forwarded.
+struct Signals([(&'static str, Signal); 4]);
+
+impl Signals {
+    fn listen() -> Result<Signals, Failure> {
+        let listen = |name, kind| Ok::<_, Failure>((name, signal(kind).map_err(Failure::Signals)?));
+        Ok(Signals([
+            listen("INT", SignalKind::interrupt())?,
+            listen("TERM", SignalKind::terminate())?,
+            listen("HUP", SignalKind::hangup())?,
+            listen("QUIT", SignalKind::quit())?,
+        ]))
+    }
+
+    /// Sends them to the cell's program.
+    async fn forward(&mut self, client: &Client, place: &str) -> Result<(), Failure> {
+        let [first, second, third, fourth] = &mut self.0;
+        loop {
+            let name = tokio::select! {
+                _ = first.1.recv() => first.0,
+                _ = second.1.recv() => second.0,
+                _ = third.1.recv() => third.0,
+                _ = fourth.1.recv() => fourth.0,
+            };
+            // The cell may have ended.
+            let _ = client.ask::<()>(Method::POST, &format!("{place}/kill?signal={name}"), &()).await;
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando run -d`: a program in a cell of `pando serve`.
 
-use super::attach::detach;
+use super::run_in_service::run_detached;
 use crate::api::NewCell;
 use crate::arguments::{LimitOptions, Run};
 use crate::connection::Client;
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         host_name: options.host_name(),
         ..with_view(cell, &view, &caller)?
     };
-    detach(&client, &request, 1, options.interactive)
+    run_detached(&client, &request, 1, options.interactive)
 }
 
 /// A request for a cell in this view. Paths of the host become absolute.
