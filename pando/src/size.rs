@@ -73,6 +73,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn seconds(text: &str) -> Option<f64> {
     let (number, unit) = split(text)?;
     match unit {
+        "ns" => Some(number / 1e9),
         "us" => Some(number / 1e6),
         "ms" => Some(number / 1e3),
         "" | "s" => Some(number),
@@ -99,7 +100,9 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        for (text, millis) in [("2", 2000), ("1.5s", 1500), ("250ms", 250), ("5000us", 5), ("2m", 120_000), ("1h", 3_600_000)] {
+        for (text, millis) in
+            [("2", 2000), ("1.5s", 1500), ("250ms", 250), ("5000us", 5), ("3000000ns", 3), ("2m", 120_000), ("1h", 3_600_000)]
+        {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for text in ["", "s", "-1", "1x", "1e400s", "0", "0ms"] {
