@@ -18,7 +18,7 @@ use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
 use growth::Growth;
 use linux_raw_sys::general::O_NONBLOCK;
-use message::{FUSE_READ, FUSE_READDIRPLUS, FUSE_RELEASE, NO_HANDLE, RequestHeader};
+use message::{FUSE_FSYNC, FUSE_FSYNCDIR, FUSE_READ, FUSE_READDIRPLUS, FUSE_RELEASE, NO_HANDLE, RequestHeader};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -130,9 +130,10 @@ impl FileServer {
     /// Lets the library answer a message that was checked.
     fn perform(&self, socket: &impl AsFd, header: &RequestHeader, request: &mut [u8], reply: &mut [u8]) -> io::Result<Answered> {
         let context = Context::default();
-        // A read without a handle opens the file for itself.
-        let is_directory = header.opcode == FUSE_READDIRPLUS;
-        let opened = if matches!(header.opcode, FUSE_READ | FUSE_READDIRPLUS) && message::handle(request) == NO_HANDLE {
+        // A read or a synchronisation without a handle opens the file for itself.
+        let is_directory = matches!(header.opcode, FUSE_READDIRPLUS | FUSE_FSYNCDIR);
+        let uses_handle = is_directory || matches!(header.opcode, FUSE_READ | FUSE_FSYNC);
+        let opened = if uses_handle && message::handle(request) == NO_HANDLE {
             let opened = match is_directory {
                 true => self.files.opendir(&context, header.nodeid, 0).map(|(handle, _)| handle),
                 false => self.files.open(&context, header.nodeid, O_NONBLOCK, 0).map(|(handle, ..)| handle),

@@ -25,14 +25,14 @@ pub(crate) const FUSE_READ: u32 = 15;
 pub(crate) const FUSE_WRITE: u32 = 16;
 const FUSE_STATFS: u32 = 17;
 pub(crate) const FUSE_RELEASE: u32 = 18;
-const FUSE_FSYNC: u32 = 20;
+pub(crate) const FUSE_FSYNC: u32 = 20;
 pub(crate) const FUSE_SETXATTR: u32 = 21;
 const FUSE_GETXATTR: u32 = 22;
 const FUSE_LISTXATTR: u32 = 23;
 pub(crate) const FUSE_REMOVEXATTR: u32 = 24;
 pub(crate) const FUSE_OPENDIR: u32 = 27;
 const FUSE_RELEASEDIR: u32 = 29;
-const FUSE_FSYNCDIR: u32 = 30;
+pub(crate) const FUSE_FSYNCDIR: u32 = 30;
 pub(crate) const FUSE_CREATE: u32 = 35;
 pub(crate) const FUSE_BATCH_FORGET: u32 = 42;
 pub(crate) const FUSE_READDIRPLUS: u32 = 44;
@@ -43,7 +43,7 @@ pub const PANDO_WATCH: u32 = 0x5057;
 /// Not of Linux: the code of a notification of a change. The body is the inode, the mask and cookie of the event, and the name.
 pub const PANDO_NOTIFY_CHANGE: i32 = 0x5057;
 
-/// The handle of reads that open the file for themselves.
+/// The handle of reads and synchronisations that open the file for themselves.
 pub const NO_HANDLE: u64 = u64::MAX;
 
 /// Set-user-ID and set-group-ID, which would give the server's rights to others.
@@ -102,12 +102,12 @@ pub(crate) fn clear_credentials(message: &mut [u8]) {
     }
 }
 
-/// The handle of a read.
+/// The handle of a read, or of a synchronisation.
 pub(crate) fn handle(message: &[u8]) -> u64 {
     long(message, HEADER).unwrap_or_default()
 }
 
-/// Sets the handle of a read, and the flags with which it was opened.
+/// Sets the handle of a read or of a synchronisation, and for a read the flags with which it was opened.
 pub(crate) fn set_handle(message: &mut [u8], handle: u64, flags: u32) {
     if let Some(room) = message.get_mut(HEADER..HEADER + 8) {
         room.copy_from_slice(&handle.to_le_bytes());

@@ -21,9 +21,13 @@ const FUSE_IOCTL: u32 = 39;
 const FUSE_MKDIR: u32 = 9;
 const FUSE_RMDIR: u32 = 11;
 const FUSE_RELEASE: u32 = 18;
+const FUSE_FSYNC: u32 = 20;
 const FUSE_SETXATTR: u32 = 21;
+const FUSE_FSYNCDIR: u32 = 30;
 const FUSE_CREATE: u32 = 35;
 const FUSE_FORGET: u32 = 2;
+/// The body of a `FUSE_FSYNC` without a handle.
+const SYNC: [u8; 16] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0];
 const ROOT: u64 = 1;
 const EEXIST: i32 = linux_raw_sys::errno::EEXIST as i32;
 const EDQUOT: i32 = linux_raw_sys::errno::EDQUOT as i32;
@@ -116,6 +120,7 @@ fn names_lead_nowhere_else() {
         read.extend(100_u32.to_le_bytes());
         read.extend([0; 20]);
         assert_ne!(client.ask(FUSE_READ, inode, &read).0, 0, "{name}");
+        assert_ne!(client.ask(FUSE_FSYNC, inode, &SYNC).0, 0, "{name}");
     }
     // A link that the client makes is not followed either.
     assert_eq!(client.ask(FUSE_SYMLINK, ROOT, b"own\0../secret\0").0, 0);
@@ -124,6 +129,19 @@ fn names_lead_nowhere_else() {
     assert_ne!(client.lookup(own, "x").0, 0);
     client.finish();
     assert_eq!(fs::read_to_string(fixture.path().join("secret")).expect("it is there"), "secret");
+}
+
+#[test]
+fn files_and_directories_are_synchronised_without_a_handle() {
+    let fixture = fixture();
+    let mut client = Client::start(&fixture.path().join("served"), false, 1 << 20);
+    let (_, file) = client.lookup(ROOT, "file");
+    let (_, sub) = client.lookup(ROOT, "sub");
+    for (opcode, inode) in [(FUSE_FSYNC, file), (FUSE_FSYNCDIR, sub), (FUSE_FSYNCDIR, ROOT)] {
+        assert_eq!(client.ask(opcode, inode, &SYNC).0, 0, "{opcode} of {inode}");
+    }
+    assert_ne!(client.ask(FUSE_FSYNCDIR, file, &SYNC).0, 0);
+    client.finish();
 }
 
 #[test]

@@ -3,8 +3,12 @@
 
 use crate::case::PANDO;
 use pando_testing::{host_program, needs_kvm};
+use rustix::fs::inotify;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -78,9 +82,15 @@ fn text(output: &Output) -> String {
 
 impl Shell {
     fn start(host: &Path) -> Shell {
+        Shell::start_program(host, &["sh"])
+    }
+
+    /// Another program in place of the shell.
+    fn start_program(host: &Path, program: &[&str]) -> Shell {
         let volume = format!("{}:/data:live", host.display());
         let mut child = Command::new(PANDO)
-            .args(["run", "-v", &volume, "--", "sh"])
+            .args(["run", "-v", &volume, "--"])
+            .args(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -93,6 +103,11 @@ impl Shell {
     /// Runs a command that prints one line.
     fn line(&mut self, command: &str) -> String {
         writeln!(self.commands, "{command}").expect("the cell reads");
+        self.answer()
+    }
+
+    /// The next line.
+    fn answer(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("the cell writes");
         line.trim_end().into()
@@ -241,6 +256,37 @@ fn inotify_reports_changes_from_outside() {
     fs::write(host.path().join("outside"), "x").expect("the directory is ours");
     assert_eq!(lines.next().expect("there is an event").expect("it writes"), "outside");
     assert!(child.wait().expect("it is our child").success());
+}
+
+/// The watches with an event, of all events that have come.
+fn opened(watcher: &OwnedFd) -> BTreeSet<i32> {
+    let mut buffer = [const { MaybeUninit::uninit() }; 4096];
+    let mut reader = inotify::Reader::new(watcher, &mut buffer);
+    let mut watches = BTreeSet::new();
+    while let Ok(event) = reader.next() {
+        watches.insert(event.wd());
+    }
+    watches
+}
+
+#[test]
+fn the_host_synchronises_directories_and_files_that_are_only_read() {
+    needs_kvm!();
+    let host = directory();
+    let paths = ["directory", "file"].map(|name| host.path().join(name));
+    fs::create_dir(&paths[0]).expect("the directory is ours");
+    fs::write(&paths[1], "x").expect("the directory is ours");
+    let watcher = inotify::init(inotify::CreateFlags::NONBLOCK).expect("an instance");
+    let watches = paths.map(|path| inotify::add_watch(&watcher, &path, inotify::WatchFlags::OPEN).expect("it is there"));
+    let script = "import os,sys\nopen=[os.open('/data/'+name,os.O_RDONLY) for name in ('directory','file')]\nos.read(open[1],9)\n\
+                  print('open',flush=True)\nsys.stdin.readline()\n[os.fsync(fd) for fd in open]\nprint('done',flush=True)";
+    let mut shell = Shell::start_program(host.path(), &["python3", "-c", script]);
+    assert_eq!(shell.answer(), "open");
+    opened(&watcher);
+    assert_eq!(shell.line("go on"), "done");
+    // The server has opened them, to synchronise them.
+    assert_eq!(opened(&watcher), BTreeSet::from(watches));
+    shell.finish();
 }
 
 #[test]

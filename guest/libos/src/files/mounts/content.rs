@@ -3,15 +3,15 @@
 
 use alloc::vec::Vec;
 
-use super::protocol::{Body, DATA_MAX, long};
+use super::protocol::{Body, DATA_MAX, NO_HANDLE, long};
 use super::{CacheMiss, Purpose};
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::sharing::Sharing;
 use crate::files::tree::InodeRef;
 use crate::files::tree::content::Changes;
-use crate::files::tree::node::NodeId;
-use crate::uapi::{FATTR_FH, FATTR_SIZE, FUSE_FSYNC, FUSE_OPEN, FUSE_SETATTR, FUSE_WRITE, O_RDWR, O_WRONLY};
+use crate::files::tree::node::{self, NodeId};
+use crate::uapi::{FATTR_FH, FATTR_SIZE, FUSE_FSYNC, FUSE_FSYNCDIR, FUSE_OPEN, FUSE_SETATTR, FUSE_WRITE, O_RDWR, O_WRONLY};
 
 /// Writes in flight at which a writer waits: a hundred of them are some MiB.
 const WRITES_MAX: usize = 64;
@@ -256,17 +256,24 @@ impl Files {
         Ok(())
     }
 
-    /// Lets the host write a file to its disk.
+    /// Lets the host write a file, or the names in a directory, to its disk.
     ///
     /// # Errors
     /// `QUEUED`: it has not yet. Those of `fsync`.
     pub fn sync_live(&mut self, fd: u64) -> Result<(), Errno> {
         self.await_writes(fd)?;
-        let Ok(InodeRef::Node(id)) = self.inode(fd) else { return Ok(()) };
-        let Some(live) = self.tree.node(id).ok().and_then(|node| node.live.as_deref()) else { return Ok(()) };
-        let Some(handle) = live.handle else { return Ok(()) };
-        let (mount, nodeid, thread) = (live.mount, live.nodeid, self.thread);
-        self.mounts.ask(thread, mount, FUSE_FSYNC, nodeid, &Body::default().longs(&[handle, 0])).map(drop)
+        let Ok(inode) = self.inode(fd) else { return Ok(()) };
+        let InodeRef::Node(id) = self.tree.real_inode(inode) else { return Ok(()) };
+        let Ok(node) = self.tree.node(id) else { return Ok(()) };
+        let Some(live) = node.live.as_deref() else { return Ok(()) };
+        let opcode = match node.body {
+            node::Body::Regular(_) => FUSE_FSYNC,
+            node::Body::Directory(_) => FUSE_FSYNCDIR,
+            _ => return Ok(()),
+        };
+        // Without a handle for writing, the server opens it: others may have written it before.
+        let (mount, nodeid, thread, handle) = (live.mount, live.nodeid, self.thread, live.handle.unwrap_or(NO_HANDLE));
+        self.mounts.ask(thread, mount, opcode, nodeid, &Body::default().longs(&[handle, 0])).map(drop)
     }
 
     /// Queues the writes for all changes of a file whose handle is about to be closed.

@@ -21,7 +21,7 @@ const ATTR_OUT: usize = 16;
 const DIRENT: usize = 24;
 /// Most bytes of file content in a message: a file server accepts no more.
 pub const DATA_MAX: usize = 128 << 10;
-/// The handle of a read for which the server opens the file (not of Linux).
+/// The handle of a read, or of a synchronisation, for which the server opens the file (not of Linux).
 pub const NO_HANDLE: u64 = u64::MAX;
 /// The request to report changes by others (not of Linux).
 pub const PANDO_WATCH: u32 = 0x5057;
