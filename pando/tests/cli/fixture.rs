@@ -118,7 +118,11 @@ impl Service {
     }
 
     fn answer(&self, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
-        let mut stream = BufReader::new(self.send(method, path, body));
+        Service::receive(BufReader::new(self.send(method, path, body)))
+    }
+
+    /// Receives the response to a request that was sent: its status and body.
+    pub(crate) fn receive(mut stream: impl BufRead) -> (u16, Vec<u8>) {
         let (mut line, mut chunked) = (String::new(), false);
         stream.read_line(&mut line).expect("an answer has a head");
         let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("an answer has a status");

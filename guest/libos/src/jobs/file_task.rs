@@ -35,7 +35,7 @@ impl FileTask {
         matches!(self, FileTask::Watch(_))
     }
 
-    /// Whether the cell's programs must not run meanwhile.
+    /// Whether the cell's programs must not run meanwhile, and no other task may write files.
     #[must_use]
     pub fn suspends_programs(&self) -> bool {
         matches!(self, FileTask::Layer(_))

@@ -161,9 +161,12 @@ impl Job {
         }
     }
 
-    /// Transfers as many bytes as possible. `false`: the job has ended, and its operator has received everything.
-    pub(super) fn pump(&mut self, files: &mut Files, report: Report<'_>) -> bool {
-        self.write_input(files);
+    /// Transfers as many bytes as possible. `false`: the job has ended, and its operator has received everything. Without
+    /// `are_files_writable`, a job that writes a file keeps its input: another one reads the cell's changes, which must not change meanwhile.
+    pub(super) fn pump(&mut self, files: &mut Files, are_files_writable: bool, report: Report<'_>) -> bool {
+        if are_files_writable || !self.task.as_ref().is_some_and(FileTask::writes) {
+            self.write_input(files);
+        }
         if self.unacknowledged > 0 && report(Frame::new(Kind::Taken, self.number, self.unacknowledged), &[]) {
             self.unacknowledged = 0;
         }

@@ -116,12 +116,19 @@ impl Jobs {
 
     /// Transfers as many bytes as possible, and reports the jobs that have ended.
     pub fn pump(&mut self, files: &mut Files) {
-        self.jobs.retain_mut(|job| {
-            job.pump(files, &mut |frame, bytes| {
-                let frame = Frame { length: bytes.len() as u32, ..frame };
-                control::report([&frame.to_bytes(), bytes])
-            })
-        });
+        loop {
+            let are_files_writable = !self.suspend_programs();
+            self.jobs.retain_mut(|job| {
+                job.pump(files, are_files_writable, &mut |frame, bytes| {
+                    let frame = Frame { length: bytes.len() as u32, ..frame };
+                    control::report([&frame.to_bytes(), bytes])
+                })
+            });
+            if are_files_writable || self.suspend_programs() {
+                return;
+            }
+            // The changes have been read: the jobs that write files go on.
+        }
     }
 
     /// Drops all jobs, because their operator has changed or never existed. Their processes read end of file, and their output is
