@@ -54,7 +54,7 @@ impl WatchTask {
         let fd = files.with_current(&mut process_files, |files| files.create_inotify(O_NONBLOCK, true))?;
         let is_recursive = wanted.arguments.bytes() == RECURSIVE;
         let mut task = WatchTask { process_files, fd, paths: BTreeMap::new(), is_recursive, bytes: Vec::new(), read: 0 };
-        match task.add(files, &wanted.path, 0) {
+        match task.add(files, &wanted.path, 0, false) {
             Ok(()) => {
                 task.append(0, 0, &[]);
                 Ok(task)
@@ -94,13 +94,17 @@ impl WatchTask {
         files.with_current(&mut self.process_files, |files| _ = files.close(fd));
     }
 
-    /// Watches a path, and with `is_recursive` the directories below it. `flags`: how the path is followed.
-    fn add(&mut self, files: &mut Files, path: &[u8], flags: u32) -> Result<(), Errno> {
-        let WatchTask { process_files, fd, paths, is_recursive, .. } = self;
+    /// Watches a path, and with `is_recursive` the directories below it. `flags`: how the path is followed. If it is a new directory, its
+    /// content is reported as created: nothing watched it before.
+    fn add(&mut self, files: &mut Files, path: &[u8], flags: u32, is_new: bool) -> Result<(), Errno> {
+        let WatchTask { process_files, fd, paths, is_recursive, bytes, .. } = self;
         files.with_current(process_files, |files| {
             let id = files.inotify(*fd)?;
-            paths.insert(files.watch(id, path, EVENTS | flags)?, path.into());
-            if *is_recursive { add_below(files, id, path, paths) } else { Ok(()) }
+            let number = files.watch(id, path, EVENTS | flags)?;
+            // A directory that has moved is watched already.
+            let is_unknown = paths.insert(number, path.into()).is_none();
+            let records = Some(bytes).filter(|_| is_new && is_unknown);
+            if *is_recursive { add_below(files, id, path, paths, records) } else { Ok(()) }
         })
     }
 
@@ -145,29 +149,57 @@ impl WatchTask {
         let path = join(directory, name);
         self.append(mask, cookie, &path);
         if self.is_recursive && mask & IN_ISDIR != 0 && mask & (IN_CREATE | IN_MOVED_TO) != 0 {
-            // It may have been removed meanwhile.
-            let _ = self.add(files, &path, IN_DONT_FOLLOW);
+            match self.add(files, &path, IN_DONT_FOLLOW, true) {
+                // It may have been removed meanwhile, or may not be read.
+                Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => {}
+                // What happens in it is lost.
+                Err(_) => self.append(IN_Q_OVERFLOW, 0, &[]),
+            }
         }
     }
 
     /// Appends a record.
     fn append(&mut self, mask: u32, cookie: u32, path: &[u8]) {
-        for word in [mask, cookie, path.len() as u32] {
-            self.bytes.extend_from_slice(&word.to_le_bytes());
-        }
-        self.bytes.extend_from_slice(path);
+        append(&mut self.bytes, mask, cookie, path);
     }
 }
 
-/// Watches the directories below a directory. Those that cannot be read are left out.
-fn add_below(files: &mut Files, id: InotifyId, path: &[u8], paths: &mut BTreeMap<i32, Box<[u8]>>) -> Result<(), Errno> {
+/// Appends a record.
+fn append(bytes: &mut Vec<u8>, mask: u32, cookie: u32, path: &[u8]) {
+    for word in [mask, cookie, path.len() as u32] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    bytes.extend_from_slice(path);
+}
+
+/// Watches the directories below a directory. Those that cannot be read are left out. Appends a record of each file that it finds to
+/// `records`; if these become too many, the last one is an overflow.
+fn add_below(
+    files: &mut Files,
+    id: InotifyId,
+    path: &[u8],
+    paths: &mut BTreeMap<i32, Box<[u8]>>,
+    mut records: Option<&mut Vec<u8>>,
+) -> Result<(), Errno> {
     let mut pending: Vec<Vec<u8>> = alloc::vec![path.to_vec()];
     while let Some(directory) = pending.pop() {
         let Ok(inode) = files.find(AT_FDCWD, &directory, LookupFlags::FOLLOW) else { continue };
         let mut below = Vec::new();
         let listed = files.tree.list(inode, 0, |entry| {
-            if entry.kind == Some(FileType::Directory) && !matches!(entry.name, b"." | b"..") {
-                below.push(join(&directory, entry.name));
+            if matches!(entry.name, b"." | b"..") {
+                return true;
+            }
+            let (path, is_directory) = (join(&directory, entry.name), entry.kind == Some(FileType::Directory));
+            if let Some(bytes) = records.take() {
+                append(bytes, if is_directory { IN_CREATE | IN_ISDIR } else { IN_CREATE }, 0, &path);
+                if bytes.len() < PREPARED_MAX {
+                    records = Some(bytes);
+                } else {
+                    append(bytes, IN_Q_OVERFLOW, 0, &[]);
+                }
+            }
+            if is_directory {
+                below.push(path);
             }
             true
         });

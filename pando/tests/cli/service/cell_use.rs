@@ -73,6 +73,24 @@ fn events_of_files_are_reported_as_they_happen() {
 }
 
 #[test]
+fn files_in_a_new_directory_are_reported_however_slow_the_client_is() {
+    needs_kvm!();
+    let (fixture, service) = started();
+    let mut events = events(&service, "path=/w&recursive=true");
+    assert_eq!(events.next(), Some(("started".into(), String::new())));
+    // More events than are on their way at a time, and not more than the cell keeps.
+    let script = "name=$(busybox printf '%0200d' 0); i=0; while [ $i -lt 10000 ]; do i=$((i+1)); > /w/$name$i; done; \
+        mkdir -p /w/new/below; echo > /w/new/file; echo > /w/new/below/file; echo > /w/end";
+    says(&fixture.pando(&["exec", "box", "busybox", "sh", "-c", script]), "");
+    let last = ("create".into(), "/w/end".into());
+    let found: Vec<(String, String)> = events.take_while(|event| *event != last).collect();
+    assert!(found.iter().all(|(event, _)| event != "overflow"));
+    for path in ["/w/new", "/w/new/below", "/w/new/file", "/w/new/below/file"] {
+        assert!(found.contains(&("create".into(), path.into())), "{path}");
+    }
+}
+
+#[test]
 fn programs_that_write_too_much_are_killed() {
     needs_kvm!();
     let (_fixture, service) = started();
