@@ -404,10 +404,16 @@ fn mremap_without_unmap(system: &mut System, old: PageRange, target: RemapTarget
         return system.duplicate_shared(old.start(), first, old.bytes(), chosen);
     }
     let start = system.memory.remap(old, old.bytes(), target)?;
-    left.into_iter().try_for_each(|(part, region)| match region.backing {
+    let mapped = left.into_iter().try_for_each(|(part, region)| match region.backing {
         Backing::Node(file) => system.map_node(part, region.permissions, file),
         backing => system.memory.map(part, region.permissions, backing),
-    })?;
+    });
+    if let Err(error) = mapped {
+        // The pages go back: the program does not learn the new address.
+        system.memory.unmap(old)?;
+        system.memory.remap(pages(start, old.bytes())?, old.bytes(), RemapTarget::At(old.start()))?;
+        return Err(error);
+    }
     system.claim(pages(start, old.bytes())?);
     Ok(start)
 }
