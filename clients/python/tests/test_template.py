@@ -91,9 +91,16 @@ class Templates(Case):
         (copied / "tool").write_text("#!/bin/sh\necho tool $NAME\n")
         (copied / "tool").chmod(0o755)
         (copied / "link").symlink_to("tool")
+        private = self.place / "private"
+        (private / "below").mkdir(parents=True)
+        private.chmod(0o700)
+        (private / "below").chmod(0o750)
+        (private / "-link").symlink_to("-to")
+        (self.place / "alias").symlink_to(copied / "tool")
 
         def recipe(path: Path) -> pando.Template:
             named = pando.Template().env(NAME="value").pip_install(str(path), options=("--no-index",))
+            named = named.copy(private, "/tmp").copy(self.place / "alias", "/opt/alias")
             return named.copy(copied, "/opt/data").run("/opt/data/link > /opt/said").preload("grove", "json.tool")
 
         output: List[str] = []
@@ -106,6 +113,9 @@ class Templates(Case):
             self.says(s.run(code), "True\n1.0\n")
             self.says(s.run("import os; print(open('/opt/said').read().strip(), os.environ['NAME'], 'load' in globals())"), "tool value value False\n")
             self.assertEqual(s.exec(["/opt/data/tool"]).exit_code, 0)
+            # A directory that was there keeps its mode; of a link that is named, its file is copied.
+            code = "print(*(oct(os.lstat(each).st_mode) for each in ('/tmp', '/tmp/below', '/tmp/-link', '/opt/alias')))"
+            self.says(s.run(code), "0o41777 0o40750 0o120777 0o100755\n")
         # The same recipe is found again, and another one is built.
         self.assertEqual((self.build(recipe(first)), self.told), (name, ""))
         (copied / "tool").write_text("#!/bin/sh\necho changed\n")
@@ -141,13 +151,13 @@ class Templates(Case):
 
         def recipe(command: str) -> pando.Template:
             packages = pando.Template().image("grove-python:v1").pip_install(package, options=("--no-index",))
-            return packages.env(NAME="value").run(command).preload("grove")
+            return packages.env(NAME='"value"').run(command).preload("grove")
 
         name = self.build(recipe("echo $NAME > /said"))
-        code = "import sys; print('grove' in sys.modules); import grove, os; print(grove.version, open('/said').read().strip(), os.environ['KEPT'])"
-        self.says(self.client.run(code, template=name), "True\n1.0 value yes\n")
+        code = "import sys; print('grove' in sys.modules); import grove, os; print(grove.version, open('/said').read().strip(), os.environ['NAME'], os.environ['KEPT'])"
+        self.says(self.client.run(code, template=name), 'True\n1.0 "value" "value" yes\n')
         with pando.Sandbox(name, client=self.client) as s:
-            self.says(s.run(code), "True\n1.0 value yes\n")
+            self.says(s.run(code), 'True\n1.0 "value" "value" yes\n')
             self.says(s.run("import random; x = random.random()"), "")
             s.files.write("/tmp/a/b", "text")
             self.assertEqual(s.files.read("/tmp/a/b"), "text")

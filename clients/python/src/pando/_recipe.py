@@ -9,13 +9,13 @@ import os
 import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Changes when the same recipe gives other results.
-_VERSION = 1
+_VERSION = 2
 # Where wheels of the host are put in the cell.
 _WHEELS = "/tmp/pando-wheels"
 
@@ -77,7 +77,8 @@ class Step:
     def files(self) -> Iterator[CopiedFile]:
         """The files that it copies, directories before their content."""
         for local, path in self.copies:
-            yield from _walk(Path(local), path)
+            # Of a link, the file that it leads to is copied.
+            yield from _walk(Path(os.path.realpath(local)), path)
 
     def description(self) -> List[Any]:
         return [list(self.words), dict(self.environment), [each.description() for each in self.files()]]
@@ -116,7 +117,10 @@ class Recipe:
         return self._with(Step(text, words, environment=environment, needs_network=True, is_for_images=True))
 
     def copy(self, local: Union[str, Path], path: str) -> Self:
-        """Copies a file or a directory of this host to an absolute path of the template."""
+        """Copies a file or a directory of this host to an absolute path of the template.
+
+        Directories that exist there keep their permissions.
+        """
         if not path.startswith("/"):
             raise ValueError(f"path: give an absolute path of the template, not {path!r}")
         return self._with(Step(f"copy {local} {path}", copies=((os.path.abspath(local), path),)))
@@ -162,10 +166,11 @@ def _walk(local: Path, path: str) -> Iterator[CopiedFile]:
                 yield from _walk(below, f"{path.rstrip('/')}/{name}")
 
 
-def by_mode(files: List[CopiedFile]) -> Dict[int, List[str]]:
-    """The paths of files and directories, by their permissions."""
+def by_mode(files: List[CopiedFile], made: Sequence[str]) -> Dict[int, List[str]]:
+    """The paths of files and of the directories among `made`, by their permissions."""
     modes: Dict[int, List[str]] = {}
+    new = set(made)
     for each in files:
-        if each.target is None:
+        if each.target is None and (not each.is_directory or each.path in new):
             modes.setdefault(stat.S_IMODE(each.mode), []).append(each.path)
     return modes

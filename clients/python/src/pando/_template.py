@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _OF_IMAGE = "recipe-"
 # Paths in one command.
 _PATHS = 200
+_ARE_DIRECTORIES = 'for path; do if [ -d "$path" ]; then echo yes; else echo no; fi; done'
 # The end of a step's output that an error has.
 _KEPT = 2000
 # The session finds what was installed after it had started.
@@ -139,7 +140,8 @@ class _Builder:
         recipe, image = self._recipe, f"localhost/pando-recipe:{self._tag(name)}"
         words: List[str] = []
         for variable, value in recipe.variables.items():
-            words += ["-c", f"ENV {variable}={value}"]
+            # One pair of quotes is removed.
+            words += ["-c", f'ENV {variable}="{value}"']
         order: Dict[str, Any] = {
             # It waits for input that does not come.
             "image": self._image, "entrypoint": "/bin/sh", "arguments": ["-c", "read _"], "user": "0:0",
@@ -176,22 +178,37 @@ class _Builder:
             raise BuildError(f"{step.text}: {done.message}; its output:\n{''.join(kept)[-_KEPT:].strip()}")
 
     async def _copy(self, cell: AsyncCell, files: List[CopiedFile]) -> None:
-        """Copies files of the host into the cell, with their permissions."""
+        """Copies files of the host into the cell, with their permissions. Directories that exist there keep theirs."""
         directories = {os.path.dirname(each.path) for each in files} | {each.path for each in files if each.is_directory}
-        await self._each(cell, ["mkdir", "-p"], sorted(directories - {"/"}))
+        made = await self._missing(cell, sorted(directories - {"/"}))
+        await self._each(cell, ["mkdir", "-p"], made)
         for each in files:
             if each.target is not None:
-                await self._each(cell, ["ln", "-sfn", each.target], [each.path])
+                await self._run(cell, ["ln", "-sfn", "--", each.target, each.path])
             elif not each.is_directory:
                 await cell.write_file(each.path, await self._client.io.call(each.local.read_bytes))
-        for mode, paths in by_mode(files).items():
+        for mode, paths in by_mode(files, made).items():
             await self._each(cell, ["chmod", f"{mode:o}"], paths)
+
+    async def _missing(self, cell: AsyncCell, paths: List[str]) -> List[str]:
+        """Those of the paths that are no directories of the cell."""
+        missing: List[str] = []
+        for start in range(0, len(paths), _PATHS):
+            piece = paths[start : start + _PATHS]
+            answers = (await self._run(cell, ["/bin/sh", "-c", _ARE_DIRECTORIES, "sh", *piece])).split()
+            missing += [path for path, answer in zip(piece, answers) if answer == "no"]
+        return missing
 
     async def _each(self, cell: AsyncCell, words: List[str], paths: List[str]) -> None:
         for start in range(0, len(paths), _PATHS):
-            done = await cell.exec([*words, "--", *paths[start : start + _PATHS]] if words[0] != "ln" else [*words, *paths], user="0:0")
-            if done.exit_code != 0:
-                raise BuildError(f"cannot copy files into the cell: {done.stderr.strip() or done.message}")
+            await self._run(cell, [*words, "--", *paths[start : start + _PATHS]])
+
+    async def _run(self, cell: AsyncCell, words: List[str]) -> str:
+        """Runs a program for a copy, and returns its output."""
+        done = await cell.exec(words, directory="/", user="0:0")
+        if done.exit_code != 0:
+            raise BuildError(f"cannot copy files into the cell: {done.stderr.strip() or done.message}")
+        return done.stdout
 
     async def _image_id(self, name: str) -> str:
         """The ID of an image, which is pulled if the store does not have it."""
