@@ -8,6 +8,7 @@ use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
 use super::origin::CellOrigin;
 use super::pool::TemplatePool;
+use super::reader::ReadPositions;
 use super::restart_policy::RestartPolicy;
 use super::spec::{CellOutcome, CellSignal, CellSummary, EndReason, ManagedCellSpec, ProgramConfiguration};
 use super::tasks::lock;
@@ -21,7 +22,6 @@ use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
 use pando_launch::{CellUse, Command, LaunchError, Nesting, Operator};
 use pando_machine::PageCount;
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -56,6 +56,8 @@ pub struct ManagedCell {
     started: SystemTime,
     time_limits: TimeLimits,
     state: Mutex<CellState>,
+    /// The clients for which it waits.
+    pub(super) readers: Arc<ReadPositions>,
     /// The input from the request that the cell has not taken yet; it precedes all other input. The lock is held by the task that writes
     /// input, so that pieces stay in order.
     input: tokio::sync::Mutex<Bytes>,
@@ -73,13 +75,9 @@ pub struct ManagedCell {
     bell: watch::Receiver<()>,
 }
 
-/// The mutable state. Its lock is held for short sections, and no other lock is taken inside.
+/// The mutable state. Its lock is held for short sections, and no other lock than that of the read positions is taken inside.
 pub(super) struct CellState {
     pub(super) log: Log,
-    /// The read positions of the clients for which the cell waits.
-    pub(super) waiters: BTreeMap<u64, u64>,
-    /// The cell waits for its readers.
-    pub(super) is_waiting: bool,
     /// It was terminated because the logs of all cells exceeded their budget.
     is_cut: bool,
     /// Its output exceeded its limit. It may have ended by itself before that was noticed.
@@ -109,8 +107,6 @@ impl CellState {
         CellState {
             output_start: log.written(),
             log,
-            waiters: BTreeMap::new(),
-            is_waiting: false,
             is_cut: false,
             has_exceeded_output: false,
             cause: None,
@@ -198,10 +194,10 @@ impl ManagedCell {
         port.listen(move || bell.send_replace(()));
         guard.start(&spec.limits, time_limits)?;
         let image = origin.manifest.image.as_ref().map(|(id, _)| id.clone());
-        let log = match predecessor {
-            // Its output stays, and more is appended.
-            Some(before) => before.take_log(),
-            None => new_log(&spec, budget),
+        let (log, readers) = match predecessor {
+            // Its output stays, and more is appended. Its readers stay, too.
+            Some(before) => (before.take_log(), Arc::clone(&before.readers)),
+            None => (new_log(&spec, budget), Arc::default()),
         };
         let state = CellState::new(&spec, log, CellResources { origin, _connection: connection });
         Ok(Arc::new(ManagedCell {
@@ -218,6 +214,7 @@ impl ManagedCell {
             started,
             time_limits: time_limits.clone(),
             state: Mutex::new(state),
+            readers,
             input: tokio::sync::Mutex::new(input),
             has_input_ended: AtomicBool::new(has_input_ended),
             freezing: Arc::default(),
@@ -272,21 +269,20 @@ impl ManagedCell {
 
     /// Waits while the log is full because a client has not read it yet. The cell blocks at its next write then.
     async fn wait_for_readers(&self) {
-        let (mut changed, mut bell) = (self.changed.subscribe(), self.bell.clone());
+        let (mut changed, mut bell, mut moved) = (self.changed.subscribe(), self.bell.clone(), self.readers.changed.subscribe());
         loop {
             bell.mark_unchanged();
             // The remaining output of an ended cell is short.
             let is_over = self.operator.usage(self.cell).is_none();
             let waits = {
-                let mut state = self.lock();
-                let is_full = state.waiters.values().any(|next| state.log.is_full_from(*next));
-                state.is_waiting = is_full && !is_over && state.cause.is_none();
-                state.is_waiting
+                let state = self.lock();
+                let is_full = self.readers.first().is_some_and(|next| state.log.is_full_from(next));
+                is_full && !is_over && state.cause.is_none()
             };
             if !waits {
                 return;
             }
-            tokio::select! { _ = changed.changed() => {}, _ = bell.changed() => {} }
+            tokio::select! { _ = changed.changed() => {}, _ = bell.changed() => {}, _ = moved.changed() => {} }
         }
     }
 
@@ -298,7 +294,7 @@ impl ManagedCell {
         // The output up to the limit is kept.
         bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         if !bytes.is_empty() {
-            let kept = state.waiters.values().copied().min().unwrap_or(u64::MAX);
+            let kept = self.readers.first().unwrap_or(u64::MAX);
             state.log.push(stream, &bytes, kept);
         }
         state.has_exceeded_output |= exceeds;
@@ -316,13 +312,13 @@ impl ManagedCell {
     fn make_way(&self, manager: &Manager) -> bool {
         manager.remove_ended();
         let mut state = self.lock();
-        let is_promised = self.spec.limits.output.is_some() && state.waiters.is_empty();
+        let first = self.readers.first();
+        let is_promised = self.spec.limits.output.is_some() && first.is_none();
         if is_promised {
             state.is_cut = state.log.is_short();
             return !state.is_cut;
         }
-        let kept = state.waiters.values().copied().min().unwrap_or(u64::MAX);
-        state.log.make_way(kept);
+        state.log.make_way(first.unwrap_or(u64::MAX));
         true
     }
 

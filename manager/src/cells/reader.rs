@@ -3,40 +3,64 @@
 
 use super::cell::ManagedCell;
 use super::spec::OutputPiece;
-use std::sync::Arc;
+use super::tasks::lock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tokio::sync::watch;
 
-/// A client for which a cell waits: nothing after its position is dropped.
+/// The read positions of the clients for which a cell waits. A cell that is started again has those of the one before.
+#[derive(Debug)]
+pub(super) struct ReadPositions {
+    positions: Mutex<BTreeMap<u64, u64>>,
+    /// Notified when a position changes.
+    pub(super) changed: watch::Sender<()>,
+}
+
+impl Default for ReadPositions {
+    fn default() -> ReadPositions {
+        ReadPositions { positions: Mutex::default(), changed: watch::channel(()).0 }
+    }
+}
+
+impl ReadPositions {
+    /// The first of them. `None`: the cell waits for no client.
+    pub(super) fn first(&self) -> Option<u64> {
+        lock(&self.positions).values().copied().min()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, u64>)) {
+        change(&mut lock(&self.positions));
+        self.changed.send_replace(());
+    }
+}
+
+/// A client for which a cell waits: nothing after its position is dropped, even if the cell is started again.
 pub struct Reader {
-    cell: Arc<ManagedCell>,
+    positions: Arc<ReadPositions>,
     key: u64,
 }
 
 impl Reader {
     /// Adds a reader at this position.
     pub fn new(cell: &Arc<ManagedCell>, position: u64) -> Reader {
-        let mut state = cell.lock();
-        let key = state.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
-        state.waiters.insert(key, position);
-        drop(state);
-        Reader { cell: Arc::clone(cell), key }
+        let positions = Arc::clone(&cell.readers);
+        let mut key = 0;
+        positions.change(|all| {
+            key = all.last_key_value().map_or(0, |(last, _)| last + 1);
+            all.insert(key, position);
+        });
+        Reader { positions, key }
     }
 
     /// Moves to this position.
     pub fn advance(&self, position: u64) {
-        let mut state = self.cell.lock();
-        state.waiters.insert(self.key, position);
-        let is_awaited = state.is_waiting;
-        drop(state);
-        if is_awaited {
-            self.cell.changed.send_replace(());
-        }
+        self.positions.change(|all| _ = all.insert(self.key, position));
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.cell.lock().waiters.remove(&self.key);
-        self.cell.changed.send_replace(());
+        self.positions.change(|all| _ = all.remove(&self.key));
     }
 }
 

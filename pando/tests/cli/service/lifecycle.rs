@@ -77,6 +77,33 @@ fn a_restarted_cell_keeps_its_number_and_its_output() {
 }
 
 #[test]
+fn a_cell_waits_for_a_reader_of_all_output_after_its_restart_too() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    let service = fixture.serve(&[]);
+    // The restarted one has no input.
+    let script = "echo begun; read -r word && exit 1; busybox head -c 6000000 /dev/zero";
+    start(&fixture, &["-i", "--name", "box", "--restart", "on-failure:1"], script);
+    let pieces = |query: &str| {
+        let answer = BufReader::new(service.send("GET", &format!("/v1/cells/box/output?follow=true{query}"), b""));
+        let values = answer.lines().map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+        values.filter(|piece| piece["data"].is_string() || piece["data"].is_object())
+    };
+    let mut all = pieces("&whole=true");
+    assert_eq!(all.next().expect("it has begun")["data"], "begun\n");
+    assert_eq!(service.ask("POST", "/v1/cells/box/input", "word\n").0, 204);
+    // The restarted cell has filled its log when another reader has read so much.
+    let last = |piece: Value| piece["next"].as_u64().expect("a position");
+    assert!(pieces("").any(|piece| last(piece) > 1 << 20));
+    let mut next = 6;
+    for piece in all {
+        assert_eq!((piece["number"].as_u64(), &piece["dropped_bytes"]), (Some(next), &Value::Null));
+        next = last(piece);
+    }
+    assert_eq!(next, 6_000_000 + 2 * 6);
+}
+
+#[test]
 fn the_last_lines_of_logs_are_printed() {
     needs_kvm!();
     let fixture = Fixture::new();
