@@ -25,6 +25,10 @@ struct Block {
     start: u64,
     /// Records, one after the other.
     records: Vec<u8>,
+    /// The number of newlines in the output, without notes.
+    newlines: u32,
+    /// It has output, and not only notes.
+    has_output: bool,
 }
 
 /// The log of a cell's output. It keeps at least `room` bytes, and drops the oldest block first.
@@ -97,7 +101,7 @@ impl Log {
     /// Appends as many bytes as fit into one record. Returns how many.
     fn append(&mut self, stream: usize, bytes: &[u8]) -> usize {
         if self.blocks.back().is_none_or(|block| block.records.len() + 2 > BLOCK_MAX) {
-            self.blocks.push_back(Block { start: self.written, records: Vec::new() });
+            self.blocks.push_back(Block { start: self.written, records: Vec::new(), newlines: 0, has_output: false });
             self.charge.grow(BLOCK_OVERHEAD);
         }
         let Some(block) = self.blocks.back_mut() else { return 0 };
@@ -115,6 +119,10 @@ impl Log {
             *first = head(stream, length + count);
         }
         self.charge.grow((records.capacity() - before) as u64);
+        if STREAMS[stream] != Stream::Notes {
+            block.has_output = true;
+            block.newlines += bytes[..count].iter().filter(|byte| **byte == b'\n').count() as u32;
+        }
         count
     }
 
@@ -183,7 +191,12 @@ impl Log {
     /// The position of the last `lines` lines of output, without notes, or of the first byte that is kept.
     pub(crate) fn tail(&self, lines: u64) -> u64 {
         let (mut found, mut is_last) = (0, true);
-        for block in self.blocks.iter().rev() {
+        for block in self.blocks.iter().rev().filter(|block| block.has_output) {
+            // A block is looked into only if the line may begin there, or the output ends there.
+            if !is_last && u64::from(block.newlines) <= lines - found {
+                found += u64::from(block.newlines);
+                continue;
+            }
             let mut records: Vec<_> = block.records().filter(|(_, stream, _)| STREAMS[*stream] != Stream::Notes).collect();
             records.reverse();
             for (start, _, bytes) in records {
@@ -272,6 +285,24 @@ mod tests {
         let (mut long, _) = self::log(100_000);
         (0..100_000_u32).for_each(|_| long.push(Output, b"x\n", u64::MAX));
         assert_eq!((long.tail(10_000), long.tail(u64::MAX)), (180_000, long.dropped()));
+    }
+
+    #[test]
+    fn each_number_of_last_lines_is_found_in_any_block() {
+        let (mut log, _) = log(1 << 20);
+        // Blocks with short and long lines, with notes among them, and blocks of notes alone.
+        let mut ends = vec![0];
+        for line in 0..3000_usize {
+            let stream = [Output, Errors][line % 2];
+            log.push(stream, &vec![b'x'; line % 50 * (line % 7)], u64::MAX);
+            log.push(Notes, &vec![b'\n'; if line % 1000 == 0 { 20_000 } else { line % 3 }], u64::MAX);
+            log.push(stream, b"\n", u64::MAX);
+            ends.push(log.written());
+        }
+        for lines in 0..=3000 {
+            assert_eq!(log.tail(lines as u64), ends[3000 - lines], "{lines}");
+        }
+        assert_eq!(log.tail(3001), 0);
     }
 
     #[test]
