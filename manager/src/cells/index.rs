@@ -6,13 +6,46 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// The numbers of cells that have ended, in the order in which they ended.
+#[derive(Default)]
+struct EndOrder {
+    numbers: BTreeMap<u64, u64>,
+    /// The key in `numbers` of each.
+    keys: HashMap<u64, u64>,
+}
+
+impl EndOrder {
+    /// Adds a cell that ended last, unless it is there.
+    fn insert(&mut self, id: u64) {
+        if !self.keys.contains_key(&id) {
+            let key = self.numbers.last_key_value().map_or(0, |(last, _)| last + 1);
+            self.numbers.insert(key, id);
+            self.keys.insert(id, key);
+        }
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some(key) = self.keys.remove(&id) {
+            self.numbers.remove(&key);
+        }
+    }
+
+    /// The one that ended first.
+    fn first(&self) -> Option<u64> {
+        self.numbers.first_key_value().map(|(_, id)| *id)
+    }
+}
+
 /// The cells of a manager.
 #[derive(Default)]
 pub(super) struct CellIndex {
     cells: BTreeMap<u64, Arc<ManagedCell>>,
     /// Numbers by requested name. Other names end with the cell's number.
     named: HashMap<String, BTreeSet<u64>>,
-    ended: BTreeSet<u64>,
+    /// Those that have ended and are not started again.
+    ended: EndOrder,
+    /// Those that have ended and may be started again.
+    waiting: BTreeSet<u64>,
 }
 
 impl CellIndex {
@@ -33,7 +66,8 @@ impl CellIndex {
     /// Removes a cell.
     pub(super) fn remove(&mut self, id: u64) -> Option<Arc<ManagedCell>> {
         let cell = self.cells.remove(&id)?;
-        self.ended.remove(&id);
+        self.ended.remove(id);
+        self.waiting.remove(&id);
         if let Some(name) = &cell.spec.name
             && let Some(numbers) = self.named.get_mut(name)
         {
@@ -45,27 +79,33 @@ impl CellIndex {
         Some(cell)
     }
 
-    /// Records that a cell has ended, and removes the oldest ended ones beyond `kept`.
+    /// Records that a cell has ended, and removes the ones beyond `kept` that ended first. A cell that may be started again stays until it
+    /// is recorded again: as one that is not.
     pub(super) fn end(&mut self, cell: &Arc<ManagedCell>, kept: usize) {
         // Another cell may have its number by now.
         if self.cells.get(&cell.id()).is_some_and(|present| Arc::ptr_eq(present, cell)) {
-            self.ended.insert(cell.id());
+            if cell.may_restart() {
+                self.waiting.insert(cell.id());
+            } else {
+                self.waiting.remove(&cell.id());
+                self.ended.insert(cell.id());
+            }
         }
-        while self.ended.len() > kept
-            && let Some(oldest) = self.ended.pop_first()
+        while self.ended.keys.len() > kept
+            && let Some(oldest) = self.ended.first()
         {
             self.remove(oldest);
         }
     }
 
-    /// The ended cells, the oldest first.
+    /// The ended cells that are not started again, in the order in which they ended.
     pub(super) fn ended(&self) -> impl Iterator<Item = &Arc<ManagedCell>> {
-        self.ended.iter().filter_map(|id| self.cells.get(id))
+        self.ended.numbers.values().filter_map(|id| self.cells.get(id))
     }
 
     /// Number of cells that have not ended.
     pub(super) fn living(&self) -> usize {
-        self.cells.len() - self.ended.len()
+        self.cells.len() - self.ended.keys.len() - self.waiting.len()
     }
 
     /// Up to `limit` cells with numbers above `after`, in their order.
@@ -81,5 +121,25 @@ impl CellIndex {
         numbers.sort_unstable();
         numbers.dedup();
         numbers.iter().filter_map(|id| self.cells.get(id)).filter(|cell| cell.name() == name).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EndOrder;
+
+    #[test]
+    fn the_first_is_the_one_that_ended_first_whatever_its_number() {
+        let mut ended = EndOrder::default();
+        for id in [5, 9, 1, 9, 7] {
+            ended.insert(id);
+        }
+        assert_eq!(ended.numbers.values().copied().collect::<Vec<_>>(), [5, 9, 1, 7]);
+        ended.remove(9);
+        ended.remove(5);
+        ended.remove(5);
+        assert_eq!((ended.first(), ended.keys.len()), (Some(1), 2));
+        ended.insert(5);
+        assert_eq!(ended.numbers.values().copied().collect::<Vec<_>>(), [1, 7, 5]);
     }
 }

@@ -359,11 +359,13 @@ impl Manager {
         self.lock().page(after, limit)
     }
 
-    /// Removes a cell with its output. It is not started again.
+    /// Terminates a cell, and removes it with its output. It is not started again.
     pub fn remove_cell(&self, id: u64) {
         let removed = self.lock().remove(id);
         if let Some(cell) = removed {
             cell.note_removal();
+            // It may be another one than the caller knows: one that was started again meanwhile.
+            cell.signal(CellSignal::Kill);
         }
     }
 
@@ -435,12 +437,12 @@ impl Manager {
         cell.freeze(name, (lock, permit), by_force).await
     }
 
-    /// Records that a cell has ended, and removes the oldest of too many ended ones.
+    /// Records that a cell has ended, and removes those of too many ended ones that ended first.
     fn note_end(&self, cell: &Arc<ManagedCell>) {
         self.lock().end(cell, ENDED_KEPT);
     }
 
-    /// Removes ended cells, the oldest first, until the logs of the others fit their budget. Those that a client reads stay.
+    /// Removes ended cells, in the order in which they ended, until the logs of the others fit their budget. Those that a client reads stay.
     fn remove_ended(&self) {
         let mut cells = self.lock();
         let ended: Vec<u64> = cells.ended().filter(|cell| Arc::strong_count(cell) == 1).map(|cell| cell.id()).collect();

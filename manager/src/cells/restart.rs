@@ -9,7 +9,7 @@ use super::{ManagedCell, Manager};
 use crate::report::Warning;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// The delay before the first restart. Each further one takes twice as long.
 const DELAY_MIN: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
         // It lives on as a template, or was ended by a client.
         let is_over = matches!(outcome.reason, EndReason::Killed | EndReason::Frozen);
         if is_over || !spec.restart.wants(outcome.exit_status, spec.restarts) {
-            return cell.end_restarts();
+            return cell.end_restarts(&manager);
         }
         spec.restarts = spec.restarts.saturating_add(1);
         if outcome.time >= UPTIME_MIN {
@@ -43,7 +43,7 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
             }
             delay = (delay * 2).min(DELAY_MAX);
             if cell.is_stopped() {
-                return cell.end_restarts();
+                return cell.end_restarts(&manager);
             }
             match manager.start_again(&cell, spec.clone(), &origin).await {
                 Ok(started) => break started,
@@ -52,7 +52,7 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
         };
         if cell.is_removed() {
             // It was removed during the start. Dropping the new cell ends and removes that.
-            return started.cell.end_restarts();
+            return started.cell.end_restarts(&manager);
         }
         let is_stopped = cell.is_stopped();
         cell = started.release();
@@ -63,9 +63,51 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
 }
 
 impl ManagedCell {
+    /// Sends it a signal that ends it, terminates it if it has not ended after this time, and waits until it has ended. If it was started
+    /// again meanwhile, the new cell is ended like this, too.
+    pub async fn end_by(self: Arc<ManagedCell>, signal: CellSignal, time: Option<Duration>) {
+        let mut cell = self;
+        loop {
+            cell.signal(signal);
+            if let Some(time) = time
+                && timeout(time, cell.ended()).await.is_err()
+            {
+                cell.signal(CellSignal::Kill);
+            }
+            cell.ended().await;
+            match cell.restarted_or_over().await {
+                Some(next) => cell = next,
+                None => return,
+            }
+        }
+    }
+
+    /// The cell as which it was started again. Waits until that is decided. `None`: it was not.
+    async fn restarted_or_over(&self) -> Option<Arc<ManagedCell>> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            {
+                let state = self.lock();
+                if state.successor.is_some() || !state.may_restart {
+                    return state.successor.clone();
+                }
+            }
+            // This cell holds the sender.
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// Whether it may be started again.
+    pub(super) fn may_restart(&self) -> bool {
+        self.lock().may_restart
+    }
+
     /// Takes note that it is not started again: its readers get its end.
-    pub(super) fn end_restarts(&self) {
+    pub(super) fn end_restarts(self: &Arc<ManagedCell>, manager: &Manager) {
         self.lock().may_restart = false;
+        if self.has_ended() {
+            manager.note_end(self);
+        }
         self.changed.send_replace(());
     }
 

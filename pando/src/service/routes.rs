@@ -242,9 +242,7 @@ async fn cell(State(manager): State<Arc<Manager>>, Path(id): Path<String>) -> Ro
 /// Terminates a cell, and removes it with its output.
 #[utoipa::path(delete, path = "/v1/cells/{cell}", params(("cell" = String, Path, description = "The cell's number or name.")), responses((status = 204), (status = 404, body = api::Problem)))]
 async fn remove_cell(State(manager): State<Arc<Manager>>, Path(id): Path<String>) -> RouteResult<StatusCode> {
-    let cell = manager.find(&id)?;
-    cell.signal(CellSignal::Kill);
-    manager.remove_cell(cell.id());
+    manager.remove_cell(manager.find(&id)?.id());
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -277,9 +275,9 @@ async fn wait(
 #[utoipa::path(post, path = "/v1/cells/{cell}/kill", params(("cell" = String, Path, description = "The cell's number or name."), KillQuery), responses((status = 204), (status = 404, body = api::Problem)))]
 async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<KillQuery>) -> RouteResult<StatusCode> {
     let cell = manager.find(&id)?;
-    cell.signal(query.signal.into());
-    if query.signal == api::Signal::KILL {
-        cell.ended().await;
+    match query.signal {
+        api::Signal::KILL => cell.end_by(CellSignal::Kill, None).await,
+        signal => cell.signal(signal.into()),
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -301,18 +299,7 @@ async fn stop(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query
         ..0.0 => None,
         seconds => Some(Duration::try_from_secs_f64(seconds).map_err(|_| Problem::request("timeout: give seconds, such as 2.5"))?),
     };
-    cell.signal(CellSignal::Terminate);
-    let has_ended = match time {
-        Some(time) => tokio::time::timeout(time, cell.ended()).await.is_ok(),
-        None => {
-            cell.ended().await;
-            true
-        }
-    };
-    if !has_ended {
-        cell.signal(CellSignal::Kill);
-        cell.ended().await;
-    }
+    cell.end_by(CellSignal::Terminate, time).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
