@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::task::coop::consume_budget;
 
 /// Bytes of a job's error output that are reported.
 const OUTPUT_KEPT: usize = 4096;
@@ -66,11 +67,30 @@ pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), 
 
 /// Reads the output of a program until it has ended.
 async fn discard_output(job: &Job, mut notified: watch::Receiver<()>) {
+    while next_piece(job, &mut notified).await.is_some() {}
+}
+
+/// The next piece of a job's output, and its stream. Waits for one. `None`: the job has ended.
+async fn next_piece(job: &Job, notified: &mut watch::Receiver<()>) -> Option<(Stream, Vec<u8>)> {
+    // Other tasks run even if there is always more.
+    consume_budget().await;
     loop {
         match job.port().try_receive() {
-            ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
+            ConsoleOutput::Bytes(stream, bytes) => return Some((stream, bytes)),
+            // The job, which notifies, still exists.
             ConsoleOutput::Nothing => _ = notified.changed().await,
-            ConsoleOutput::End => return,
+            ConsoleOutput::End => return None,
+        }
+    }
+}
+
+/// The next piece of a job's standard output. Adds to `errors` what it wrote to standard error before, the last bytes. `None`: the job has
+/// ended.
+pub(super) async fn next_output(job: &Job, notified: &mut watch::Receiver<()>, errors: &mut Vec<u8>) -> Option<Vec<u8>> {
+    loop {
+        match next_piece(job, notified).await? {
+            (Stream::Output, bytes) => return Some(bytes),
+            (_, bytes) => keep_last(errors, &bytes),
         }
     }
 }
@@ -92,14 +112,11 @@ async fn account(cell: &ManagedCell, user: &str) -> Result<Account, Problem> {
 async fn read_list(cell: &ManagedCell, path: &str) -> Result<String, Problem> {
     let StartedJob { job, mut notified } = cell.start_job(&file(Task::Read, path)?)?;
     let guard = Guard(job);
-    let mut text = Vec::new();
-    while text.len() < LIST_MAX {
-        match guard.0.port().try_receive() {
-            ConsoleOutput::Bytes(Stream::Output, bytes) => text.extend(bytes),
-            ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
-            ConsoleOutput::Nothing => _ = notified.changed().await,
-            ConsoleOutput::End => break,
-        }
+    let (mut text, mut errors) = (Vec::new(), Vec::new());
+    while text.len() < LIST_MAX
+        && let Some(bytes) = next_output(&guard.0, &mut notified, &mut errors).await
+    {
+        text.extend(bytes);
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
@@ -140,17 +157,10 @@ pub(super) async fn read_changes(cell: &ManagedCell) -> Result<Body, Problem> {
 async fn stream_output(started: StartedJob, name: &str) -> Result<Body, Problem> {
     let StartedJob { job, mut notified } = started;
     let guard = Guard(job);
-    let mut output = Vec::new();
-    let first = loop {
-        match guard.0.port().try_receive() {
-            ConsoleOutput::Bytes(Stream::Output, bytes) => break bytes,
-            ConsoleOutput::Bytes(_, bytes) => keep_last(&mut output, &bytes).await,
-            ConsoleOutput::Nothing => _ = notified.changed().await,
-            ConsoleOutput::End => break Vec::new(),
-        }
-    };
-    if first.is_empty() {
-        finish(&guard.0, name).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&output)))?;
+    let mut errors = Vec::new();
+    let first = next_output(&guard.0, &mut notified, &mut errors).await;
+    if first.is_none() {
+        finish(&guard.0, name).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&errors)))?;
     }
     let (mut outgoing, answer) = Outgoing::new();
     tokio::spawn(async move {
@@ -163,20 +173,18 @@ async fn stream_output(started: StartedJob, name: &str) -> Result<Body, Problem>
 }
 
 /// Sends a file's content. Returns whether it is complete.
-async fn send_file(job: &Job, mut notified: watch::Receiver<()>, first: Vec<u8>, outgoing: &mut Outgoing) -> Result<bool, ClientGone> {
-    let mut piece = first;
-    loop {
-        if !piece.is_empty() {
-            outgoing.send(std::mem::take(&mut piece)).await?;
-        }
-        match job.port().try_receive() {
-            ConsoleOutput::Bytes(Stream::Output, bytes) => piece = bytes,
-            ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
-            // The job, which notifies, still exists.
-            ConsoleOutput::Nothing => _ = outgoing.unless_gone(notified.changed()).await?,
-            ConsoleOutput::End => return Ok(job.end() == Some(JobEnd::Exited(0))),
-        }
+async fn send_file(
+    job: &Job,
+    mut notified: watch::Receiver<()>,
+    first: Option<Vec<u8>>,
+    outgoing: &mut Outgoing,
+) -> Result<bool, ClientGone> {
+    let (mut next, mut errors) = (first, Vec::new());
+    while let Some(piece) = next {
+        outgoing.send(piece).await?;
+        next = outgoing.unless_gone(next_output(job, &mut notified, &mut errors)).await?;
     }
+    Ok(job.end() == Some(JobEnd::Exited(0)))
 }
 
 /// Writes a request's bytes to a file in a cell.
@@ -189,13 +197,10 @@ pub(super) async fn write_file(cell: &ManagedCell, path: &str, body: Body) -> Re
     let copying = copy_input(Arc::clone(&guard.0), notified.clone(), Incoming::new(body), false);
     let output = async {
         let mut output = Vec::new();
-        loop {
-            match guard.0.port().try_receive() {
-                ConsoleOutput::Bytes(_, bytes) => keep_last(&mut output, &bytes).await,
-                ConsoleOutput::Nothing => _ = notified.changed().await,
-                ConsoleOutput::End => return output,
-            }
+        while let Some((_, bytes)) = next_piece(&guard.0, &mut notified).await {
+            keep_last(&mut output, &bytes);
         }
+        output
     };
     let copying = async {
         copying.await;
@@ -217,11 +222,10 @@ pub(super) fn file(task: Task, path: &str) -> Result<Command, Problem> {
     Ok(Command { task, path: path.into(), directory: b"/".to_vec(), ..Command::default() })
 }
 
-/// Keeps the last bytes of a job's error output, and yields to other tasks.
-pub(super) async fn keep_last(output: &mut Vec<u8>, bytes: &[u8]) {
+/// Keeps the last bytes of a job's error output.
+fn keep_last(output: &mut Vec<u8>, bytes: &[u8]) {
     output.extend_from_slice(bytes);
     output.drain(..output.len().saturating_sub(OUTPUT_KEPT));
-    tokio::task::yield_now().await;
 }
 
 /// Checks whether a file transfer succeeded.
@@ -293,13 +297,15 @@ async fn feed(job: &Job, notified: &mut watch::Receiver<()>, bytes: &mut Bytes) 
     true
 }
 
-/// Kills a job when its client has gone.
+/// Kills a job when its client has gone, and closes its output.
 pub(super) struct Guard(pub(super) Arc<Job>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.0.end().is_none() {
             self.0.signal(SIGKILL);
+            // Processes that have left its group would wait for a reader.
+            [Stream::Output, Stream::Errors].into_iter().for_each(|stream| self.0.port().close_stream(stream));
         }
     }
 }
@@ -321,23 +327,14 @@ async fn copy_output(
     let guard = Guard(job);
     let mut left = limit;
     let mut has_exceeded = false;
-    loop {
-        match guard.0.port().try_receive() {
-            ConsoleOutput::Bytes(stream, mut bytes) => {
-                if bytes.len() as u64 > left && !std::mem::replace(&mut has_exceeded, true) {
-                    guard.0.signal(SIGKILL);
-                }
-                bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-                left -= bytes.len() as u64;
-                if bytes.is_empty() {
-                    tokio::task::yield_now().await;
-                } else {
-                    outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::TextOrBytes::of(bytes) }).await?;
-                }
-            }
-            // The job, which notifies, still exists.
-            ConsoleOutput::Nothing => _ = outgoing.unless_gone(notified.changed()).await?,
-            ConsoleOutput::End => break,
+    while let Some((stream, mut bytes)) = outgoing.unless_gone(next_piece(&guard.0, &mut notified)).await? {
+        if bytes.len() as u64 > left && !std::mem::replace(&mut has_exceeded, true) {
+            guard.0.signal(SIGKILL);
+        }
+        bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        left -= bytes.len() as u64;
+        if !bytes.is_empty() {
+            outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::TextOrBytes::of(bytes) }).await?;
         }
     }
     let (exit_code, message) = match guard.0.end() {

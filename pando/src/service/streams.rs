@@ -134,8 +134,10 @@ impl Outgoing {
     /// The client has disconnected.
     pub(super) async fn unless_gone<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ClientGone> {
         tokio::select! {
-            done = work => Ok(done),
+            // Noticed even if the work never waits.
+            biased;
             _ = &mut self.gone => Err(ClientGone),
+            done = work => Ok(done),
         }
     }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Events of files in a cell, as lines of JSON. The cell's records are not trusted.
 
-use super::jobs::{Guard, file, finish, keep_last};
+use super::jobs::{Guard, file, finish, next_output};
 use super::problem::Problem;
 use super::streams::{ClientGone, Outgoing};
 use crate::api::{FileEvent, FileEventKind, TextOrBytes};
 use axum::body::Body;
-use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, Task};
 use pando_manager::cells::{ManagedCell, StartedJob};
 use rustix::fs::inotify::ReadFlags;
@@ -62,18 +61,14 @@ pub(super) async fn watch(cell: &ManagedCell, path: &str, is_recursive: bool) ->
     let arguments = is_recursive.then(|| RECURSIVE.to_vec()).into_iter().collect();
     let StartedJob { job, mut notified } = cell.start_job(&Command { arguments, ..file(Task::Watch, path)? })?;
     let guard = Guard(job);
-    let (mut records, mut output) = (EventParser::default(), Vec::new());
+    let (mut records, mut errors) = (EventParser::default(), Vec::new());
     // The first record reports that the watch has begun.
     let first = loop {
-        match guard.0.port().try_receive() {
-            ConsoleOutput::Bytes(Stream::Output, bytes) => records.0.extend(bytes),
-            ConsoleOutput::Bytes(_, bytes) => keep_last(&mut output, &bytes).await,
-            ConsoleOutput::Nothing => _ = notified.changed().await,
-            ConsoleOutput::End => {
-                let ended = finish(&guard.0, path).err().unwrap_or_else(|| Problem::file(path));
-                return Err(ended.with_output(&String::from_utf8_lossy(&output)));
-            }
-        }
+        let Some(bytes) = next_output(&guard.0, &mut notified, &mut errors).await else {
+            let ended = finish(&guard.0, path).err().unwrap_or_else(|| Problem::file(path));
+            return Err(ended.with_output(&String::from_utf8_lossy(&errors)));
+        };
+        records.0.extend(bytes);
         match records.next() {
             Ok(Some(event)) => break event,
             Ok(None) => {}
@@ -91,11 +86,9 @@ pub(super) async fn watch(cell: &ManagedCell, path: &str, is_recursive: bool) ->
                         outgoing.abort(std::io::Error::other("the cell's events are damaged"));
                         return Ok(());
                     }
-                    Ok(None) => match guard.0.port().try_receive() {
-                        ConsoleOutput::Bytes(Stream::Output, bytes) => records.0.extend(bytes),
-                        ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
-                        ConsoleOutput::Nothing => _ = outgoing.unless_gone(notified.changed()).await?,
-                        ConsoleOutput::End => return Ok(()),
+                    Ok(None) => match outgoing.unless_gone(next_output(&guard.0, &mut notified, &mut errors)).await? {
+                        Some(bytes) => records.0.extend(bytes),
+                        None => return Ok(()),
                     },
                 }
             }

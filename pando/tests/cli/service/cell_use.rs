@@ -91,6 +91,25 @@ fn files_in_a_new_directory_are_reported_however_slow_the_client_is() {
 }
 
 #[test]
+fn a_process_that_leaves_its_group_does_not_write_on_without_a_client() {
+    needs_kvm!();
+    let (fixture, service) = started();
+    let script = "busybox setsid sh -c 'echo $$ > /w/pid; while echo text; do :; done' & wait";
+    let program = json!({ "arguments": ["busybox", "sh", "-c", script], "output_limit": 1000 }).to_string() + "\n";
+    let lines = BufReader::new(service.send("POST", "/v1/cells/box/exec", program.as_bytes())).lines().map_while(Result::ok);
+    let mut written = 0;
+    for line in lines {
+        written += serde_json::from_str::<Value>(&line).ok().and_then(|piece| piece["data"].as_str().map(str::len)).unwrap_or(0);
+        if written == 1000 {
+            break;
+        }
+    }
+    // The cell's first program does not wait for it.
+    let runs = "busybox grep -q '^State:.[RS]' /proc/$(cat /w/pid)/status";
+    wait_until(|| fixture.pando(&["exec", "box", "busybox", "sh", "-c", runs]).status != 0);
+}
+
+#[test]
 fn programs_that_write_too_much_are_killed() {
     needs_kvm!();
     let (_fixture, service) = started();
