@@ -108,7 +108,8 @@ fn an_operator_and_a_cell_that_wakes_up_get_the_memory_of_idle_cells() {
         lab.kernel.wake(first).expect("it lives");
         assert_eq!((is_asleep(first), is_asleep(second)), (false, true));
         let free = lab.kernel.free();
-        assert!(!lab.kernel.make_available(before), "one has just woken up");
+        // On KVM, more time than that may pass meanwhile.
+        assert!(lab.sim.is_none() || !lab.kernel.make_available(before), "one has just woken up");
         assert!(lab.kernel.make_available(free));
         [first, second].into_iter().for_each(|id| lab.kernel.end(id, End::Killed).expect("it lives"));
         assert!(lab.kernel.make_available(before));
