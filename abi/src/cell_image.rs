@@ -4,7 +4,7 @@
 //! A stream has a record for each tree of the child's memory, followed by the extents of that tree. Trees are numbered: those of segments
 //! first, then the private ones of spaces, in the order of the mounts in the layout.
 
-use crate::layout::SLOT_SIZE;
+use crate::layout::{SLOT_SIZE, SLOTS};
 use crate::{BlockAddress, Permissions};
 
 /// Words of a record.
@@ -42,7 +42,7 @@ impl TreePlace {
         }
     }
 
-    /// Decodes a word. `None`: it is no place.
+    /// Decodes a word. `None`: it is no place, for example in a slot that no space has.
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<TreePlace> {
         let low = bits as u32;
@@ -50,7 +50,8 @@ impl TreePlace {
             0 => TreePlace::Private { space: low, slot: (bits >> 32) as u32 },
             _ => TreePlace::Segment(low),
         };
-        (place.bits() == bits).then_some(place)
+        let has_slot = !matches!(place, TreePlace::Private { slot, .. } if slot as usize >= SLOTS);
+        (has_slot && place.bits() == bits).then_some(place)
     }
 }
 
@@ -249,7 +250,15 @@ mod tests {
         for record in extents.into_iter().chain(trees.map(|(place, origin)| ImageRecord::Tree { place, origin })) {
             assert_eq!(ImageRecord::from_words(record.to_words()), Some(record));
         }
-        for words in [[6, 0, 1, 0], [1 | 8 << 8, 0, 1, 0], [2, 0, 1, 2], [0, 0, 3, 0], [0, 0, 0, 1], [5, 0, 1, 1 << 32]] {
+        for words in [
+            [6, 0, 1, 0],
+            [1 | 8 << 8, 0, 1, 0],
+            [2, 0, 1, 2],
+            [0, 0, 3, 0],
+            [0, 0, 0, 1],
+            [5, 0, 1, 1 << 32],
+            [6, (SLOTS as u64) << 32, 0, 0],
+        ] {
             assert_eq!(ImageRecord::from_words(words), None, "{words:?}");
         }
     }

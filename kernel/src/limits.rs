@@ -81,6 +81,9 @@ pub const PREFETCH_PIECE: usize = 256;
 /// Pages and other entries that one step of an export lists, some 100 µs under the lock. Their bytes are then copied without it.
 pub const EXPORT_PIECE: u64 = 2048;
 
+/// The part of [`EXPORT_PIECE`] that a tree takes in a list of records: it and its origin are looked up among the mounts of their spaces.
+pub const EXPORT_TREE: u64 = 16;
+
 /// Entries of tables that one step of a difference compares, some 100 µs under the lock. The bytes of pages are compared without it.
 pub const DIFFERENCE_PIECE: u64 = 512;
 

@@ -20,9 +20,9 @@ pub(super) struct Idleness {
     pub(super) since: Nanos,
     /// It does not fall asleep before this time: it could not when it was tried.
     not_before: Nanos,
-    /// Swap space did not take it, and is not tried for it before this time, also if memory is short.
+    /// It is not put to sleep before this time, also if memory is short: swap space did not take it, or events interrupted it repeatedly.
     pub(super) fails_until: Nanos,
-    /// When it last woke up.
+    /// When it last woke up, or an event interrupted its falling asleep.
     woke: Option<Nanos>,
     /// Whether the queue has an entry for it.
     pub(super) is_queued: bool,
@@ -30,6 +30,8 @@ pub(super) struct Idleness {
     doublings: u8,
     /// Number of times in a row that it could not sleep.
     refusals: u8,
+    /// Number of times in a row that an event interrupted its falling asleep.
+    interruptions: u8,
 }
 
 impl Idleness {
@@ -63,11 +65,20 @@ impl Idleness {
         self.fails_until = now + SLEEP_RETRY.saturating_mul(1 << SLEEP_DELAY_DOUBLINGS);
     }
 
+    /// Records that an event came while the cell fell asleep. Memory that is short is not waited for at a cell that never sleeps: after
+    /// the first time, the interval to the next attempt doubles.
+    pub(super) fn note_interruption(&mut self, now: Nanos) {
+        self.woke = Some(now);
+        self.fails_until = self.fails_until.max(now + RECENT_WAKE.saturating_mul((1 << self.interruptions) - 1));
+        self.interruptions = (self.interruptions + 1).min(SLEEP_DELAY_DOUBLINGS);
+    }
+
     /// Records that the cell has woken up, and how long it slept.
     pub(super) fn note_wake(&mut self, now: Nanos, slept: Duration, sleep_after: Option<Duration>) {
         let is_short = slept < self.delay(sleep_after);
         self.doublings = if is_short { (self.doublings + 1).min(SLEEP_DELAY_DOUBLINGS) } else { self.doublings.saturating_sub(1) };
         self.woke = Some(now);
+        self.interruptions = 0;
     }
 
     /// Whether the cell has just woken up.
@@ -225,5 +236,31 @@ impl Sleepers {
     /// Number of cells that should wake up.
     pub(super) fn waking(&self) -> usize {
         self.wakes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Idleness;
+    use crate::limits::RECENT_WAKE;
+    use pando_machine::Nanos;
+    use std::time::Duration;
+
+    #[test]
+    fn a_cell_that_is_interrupted_repeatedly_is_tried_less_and_less_often() {
+        let (mut idleness, now) = (Idleness::default(), Nanos(1_000_000_000));
+        for interval in [0, 1, 3, 7] {
+            idleness.note_interruption(now);
+            assert!(idleness.has_just_woken(now));
+            assert_eq!(idleness.fails_until, now + RECENT_WAKE * interval);
+        }
+        for _ in 0..100 {
+            idleness.note_interruption(now);
+        }
+        assert_eq!(idleness.fails_until, now + RECENT_WAKE * 63);
+        idleness.note_wake(now, Duration::from_secs(10), None);
+        idleness.fails_until = now;
+        idleness.note_interruption(now);
+        assert_eq!(idleness.fails_until, now);
     }
 }

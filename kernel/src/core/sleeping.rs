@@ -325,7 +325,10 @@ impl State {
                 let is_refused = slot.is_some() && !fits;
                 slot.into_iter().for_each(|slot| swap.discard(slot));
                 live.cell.memory.attach_again(memory);
-                sleepers.counters.interrupted += u64::from(!is_falling_asleep);
+                if !is_falling_asleep {
+                    sleepers.counters.interrupted += 1;
+                    live.idleness.note_interruption(frames.machine().now());
+                }
                 self.end_sleep(id);
                 if is_refused { Err(OperatorError::CannotSleep { cell: id, reason: TOO_LARGE }) } else { Ok(SleepOutcome::Interrupted) }
             }

@@ -23,8 +23,20 @@ use std::time::Instant;
 pub(super) struct ReclaimAttempts {
     /// A flush would free nothing more.
     pub(super) is_flushed: bool,
-    /// Cells that run, or have just woken up, are waited for and put to sleep until this time.
+    /// Cells that run, or have just woken up, are waited for and put to sleep until this time. So are cells after one that did not sleep.
     deadline: Option<Instant>,
+    /// The last cell did not fall asleep.
+    has_failed: bool,
+}
+
+/// The result of a search for a cell that can sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IdleSearch {
+    Found(CellId),
+    /// None can.
+    None,
+    /// Not all were looked at: the next search continues.
+    Unfinished,
 }
 
 impl ReclaimAttempts {
@@ -32,21 +44,43 @@ impl ReclaimAttempts {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
+    /// Whether cells do not fall asleep, and the time for attempts is over.
+    fn must_stop(&self) -> bool {
+        self.has_failed && self.is_over()
+    }
+
     fn begin(&mut self) {
         self.deadline.get_or_insert_with(|| Instant::now() + MEMORY_WAIT_MAX);
+    }
+
+    /// Records whether a cell has fallen asleep.
+    fn note(&mut self, has_slept: bool) {
+        self.has_failed = !has_slept;
+        self.is_flushed = false;
+        if !has_slept {
+            self.begin();
+        }
     }
 }
 
 impl Kernel {
     /// Makes memory available: releases what ended cells had, then puts idle cells to sleep, the longest idle first. `false`: no other
-    /// cell can sleep, and less than `pages` is available.
+    /// cell can sleep, or those that could are interrupted for some time, and less than `pages` is available.
     pub fn make_available(&self, pages: PageCount) -> bool {
         let shared = &*self.shared;
+        let mut attempts = ReclaimAttempts::default();
         let mut state = shared.make_room(shared.lock());
         while state.frames.available() < pages {
-            let Some(id) = state.longest_idle(shared.machine.now(), false) else { return false };
+            let found = state.longest_idle(shared.machine.now(), false);
             drop(state);
-            shared.swap_out(id);
+            match found {
+                IdleSearch::Found(id) => attempts.note(shared.swap_out(id)),
+                IdleSearch::None => return false,
+                IdleSearch::Unfinished => {}
+            }
+            if attempts.must_stop() {
+                return false;
+            }
             state = shared.make_room(shared.lock());
         }
         true
@@ -62,14 +96,20 @@ impl Shared {
     ) -> Option<MutexGuard<'a, State>> {
         let now = self.machine.now();
         let is_over = attempts.is_over();
-        if let Some(id) = state.longest_idle(now, !is_over) {
-            if state.living(id).is_some_and(|(live, _)| live.idleness.has_just_woken(now)) {
-                attempts.begin();
+        if attempts.must_stop() {
+            return None;
+        }
+        match state.longest_idle(now, !is_over) {
+            IdleSearch::Found(id) => {
+                if state.living(id).is_some_and(|(live, _)| live.idleness.has_just_woken(now)) {
+                    attempts.begin();
+                }
+                drop(state);
+                attempts.note(self.swap_out(id));
+                return Some(self.lock());
             }
-            drop(state);
-            self.swap_out(id);
-            attempts.is_flushed = false;
-            return Some(self.lock());
+            IdleSearch::Unfinished => return Some(state),
+            IdleSearch::None => {}
         }
         if is_over || !state.sleepers.has_threads || !state.can_swap_out(now) || !state.has_busy_cells(0) {
             return None;
@@ -79,12 +119,11 @@ impl Shared {
         Some(self.changed.wait_timeout(state, MEMORY_WAIT_INTERVAL).expect("a kernel whose lock was poisoned must not go on").0)
     }
 
-    /// Tries to put an idle cell to sleep because memory is short.
-    pub(super) fn swap_out(&self, id: CellId) {
-        // If it cannot sleep, another one is chosen.
-        if self.sleep(id) == Ok(SleepOutcome::Asleep) {
-            self.lock().sleepers.counters.swapped_out += 1;
-        }
+    /// Tries to put an idle cell to sleep because memory is short. `false`: it stays awake, and another one may be chosen.
+    fn swap_out(&self, id: CellId) -> bool {
+        let has_slept = self.sleep(id) == Ok(SleepOutcome::Asleep);
+        self.lock().sleepers.counters.swapped_out += u64::from(has_slept);
+        has_slept
     }
 
     /// Puts the next idle cell to sleep that was chosen because memory is short. `false`: there is none.
@@ -100,16 +139,18 @@ impl Shared {
 }
 
 impl State {
-    /// Has an idle cell fall asleep because memory is short. `true`: one does, or one did already.
+    /// Has an idle cell fall asleep because memory is short. `true`: one does, or one did already, or another request may find one.
     pub(super) fn request_swap_out(&mut self) -> bool {
         if self.sleepers.swap_outs > 0 {
             return true;
         }
         let now = self.frames.machine().now();
-        let Some(id) = self.longest_idle(now, true) else { return false };
-        self.sleepers.queue_swap_out(id);
-        self.notifications.has_sleeper = true;
-        true
+        let found = self.longest_idle(now, true);
+        if let IdleSearch::Found(id) = found {
+            self.sleepers.queue_swap_out(id);
+            self.notifications.has_sleeper = true;
+        }
+        found != IdleSearch::None
     }
 
     /// Lets a cell on a vCPU wait for memory until another one has fallen asleep, or idles and can. `false`: none can, or the cell has
@@ -139,11 +180,13 @@ impl State {
         let execution = &mut self.running(id).0.execution;
         execution.transition(RunState::AwaitingFlush);
         let deadline = execution.memory_deadline;
-        if self.sleepers.swap_outs == 0 && !self.has_busy_cells(1) {
-            // The cells that it would wait for wait for memory themselves by now.
+        let is_none_falling_asleep = self.sleepers.swap_outs == 0;
+        if is_none_falling_asleep && (deadline.is_none() || !self.has_busy_cells(1)) {
+            // The cell that it would wait for has fallen asleep by now, or waits for memory itself; or the search was not finished.
             return self.make_ready(id, ReadyReason::Turn);
         }
-        if let Some(deadline) = deadline.filter(|deadline| *deadline > self.frames.machine().now()) {
+        // Nothing but the alarm, which may be over, ends the wait if no cell falls asleep.
+        if let Some(deadline) = deadline.filter(|deadline| is_none_falling_asleep || *deadline > self.frames.machine().now()) {
             self.set_alarm(id, deadline);
         }
         self.sleepers.awaited_by.push(id);
@@ -160,13 +203,15 @@ impl State {
     }
 
     /// Takes the cell from the queue that has idled longest, of those that can sleep; one that has just woken up only if there is no other.
-    fn longest_idle(&mut self, now: Nanos, includes_woken: bool) -> Option<CellId> {
+    /// O([`SWAP_OUT_SCAN`]).
+    fn longest_idle(&mut self, now: Nanos, includes_woken: bool) -> IdleSearch {
         if !self.can_swap_out(now) {
-            return None;
+            return IdleSearch::None;
         }
-        let (mut found, mut others) = (None, Vec::new());
-        for _ in 0..SWAP_OUT_SCAN {
+        let (mut found, mut others, mut looked_at) = (None, Vec::new(), 0);
+        while looked_at < SWAP_OUT_SCAN {
             let Some((queued, id)) = self.sleepers.first_idle() else { break };
+            looked_at += 1;
             let State { cells, frames, networks, sleepers, .. } = self;
             let Some(live) = cells.get_mut(id) else { continue };
             live.idleness.is_queued = false;
@@ -193,11 +238,17 @@ impl State {
             // A cell that has run since has a later place. The others are looked at once.
             if due > queued { sleepers.queue_idle(id, due) } else { others.push((due, id)) }
         }
+        // Entries that have left the front of the queue make room for others. A cell that has just woken up is not the choice yet.
+        let is_unfinished = looked_at == SWAP_OUT_SCAN && others.len() + usize::from(found.is_some()) < looked_at;
         for (due, id) in others {
             self.sleepers.queue_idle(id, due);
             self.living(id).into_iter().for_each(|(live, _)| live.idleness.is_queued = true);
         }
-        found.map(|(_, id)| id)
+        match found {
+            Some((_, id)) => IdleSearch::Found(id),
+            None if is_unfinished => IdleSearch::Unfinished,
+            None => IdleSearch::None,
+        }
     }
 
     /// Has the cells run again that wait until an idle one has fallen asleep.

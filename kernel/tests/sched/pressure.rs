@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! When the machine is out of memory, the memory policy chooses the victim.
 
-use pando_abi::layout::SLOT_SIZE;
-use pando_abi::{Hypercall, MapFlags, Permissions};
+use pando_abi::layout::{SLOT_SIZE, VIRTUAL_REGISTERS};
+use pando_abi::{Event, Hypercall, MapFlags, Permissions};
 use pando_kernel::RunState;
 use pando_kernel::sched::MemoryPolicy;
 use pando_kernel::{CellId, Config, End, OperatorError};
 use pando_machine::PageCount;
-use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R15, Rbx};
+use pando_testing::asm::{Asm, Condition};
 use pando_testing::lab::Lab;
 use pando_testing::swap::TestSwap;
 use pando_testing::virtual_registers::exit;
@@ -18,7 +18,7 @@ const ARENA: PageCount = PageCount(1 << 13);
 
 /// A started cell that writes `pages` pages, one by one, and exits with 0.
 fn toucher(lab: &Lab, pages: u64) -> CellId {
-    let mut asm = pando_testing::asm::Asm::new();
+    let mut asm = Asm::new();
     let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
     asm.call_kernel(Hypercall::Map { space: u64::MAX, address: SLOT_SIZE, pages, flags }).mov_imm(Rbx, SLOT_SIZE).mov_imm(R15, pages);
     let again = asm.here();
@@ -30,7 +30,7 @@ fn toucher(lab: &Lab, pages: u64) -> CellId {
 
 /// A cell that takes `pages` pages and then makes the call `then`, which does not return.
 fn hoarder(lab: &mut Lab, pages: u64, then: Hypercall) -> CellId {
-    let mut asm = pando_testing::asm::Asm::new();
+    let mut asm = Asm::new();
     let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
     asm.call_kernel(Hypercall::Map { space: u64::MAX, address: SLOT_SIZE, pages, flags }).call_kernel(then);
     let id = lab.cell_with(&asm.finish(), ARENA);
@@ -113,6 +113,35 @@ fn an_operator_and_a_cell_that_wakes_up_get_the_memory_of_idle_cells() {
         assert!(lab.kernel.make_available(free));
         [first, second].into_iter().for_each(|id| lab.kernel.end(id, End::Killed).expect("it lives"));
         assert!(lab.kernel.make_available(before));
+    }
+}
+
+#[test]
+fn cells_that_have_run_since_they_were_queued_fall_asleep_before_one_ends() {
+    // More than one search looks at.
+    const CELLS: usize = 80;
+    for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
+        let before = lab.kernel.free();
+        let mut asm = Asm::new();
+        let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
+        asm.call_kernel(Hypercall::Map { space: u64::MAX, address: SLOT_SIZE, pages: 40, flags });
+        let again = asm.here();
+        // Nothing is masked, and nothing pending.
+        asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 0, 0).call_kernel(IDLE).jmp(again);
+        let code = asm.finish();
+        let cells: Vec<CellId> = (0..CELLS).map(|_| lab.cell_with(&code, PageCount(300))).collect();
+        cells.iter().for_each(|id| lab.kernel.start(*id).expect("it was not started before"));
+        lab.run_all();
+        cells.iter().for_each(|id| lab.kernel.raise(*id, Event::Interrupt));
+        lab.run_all();
+        let wants = toucher(&lab, lab.kernel.free().0 + 1000);
+        assert_eq!(lab.finish(wants).end, End::Exited { status: 0 });
+        for id in cells {
+            assert!(lab.kernel.inspect(id).is_ok(), "it lives");
+            lab.kernel.end(id, End::Killed).expect("it lives");
+        }
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
     }
 }
 

@@ -5,13 +5,14 @@
 //! pages. The pages are listed in steps under the lock. Their bytes are compared without it: the memory belongs to nobody else meanwhile,
 //! and the base is a clone that never changes.
 
-use super::pairing::pair_trees;
-use super::record::{DifferenceStep, LINE, RecordWriter, TreeSource};
+use super::record::{DifferenceStep, LINE, RecordWriter};
+use super::tree_index::tree_origins;
 use crate::limits::{COMPARED_PAGES, DIFFERENCE_PIECE, PROTECTED_PAGES, RECORD_BYTES};
 use crate::memory::block::DiskId;
 use crate::memory::frames::Frames;
 use crate::memory::spaces::{MountSource, SpaceSet};
 use crate::memory::tree::{Comparison, Entry, Lookup, TREE_PAGES, Tree, View};
+use pando_abi::cell_image::TreeOrigin;
 use pando_machine::{Arena, FRAME_SIZE, FrameId};
 use std::mem;
 use std::ops::Range;
@@ -41,7 +42,7 @@ pub(crate) struct MemoryDifference {
     memory: SpaceSet,
     /// A clone of the base. Its trees do not change.
     base: Option<SpaceSet>,
-    sources: Vec<TreeSource>,
+    origins: Vec<TreeOrigin>,
     /// The tree that is listed, and the next page in it.
     tree: usize,
     page: u64,
@@ -68,13 +69,13 @@ pub(crate) struct DifferenceTooLarge;
 impl MemoryDifference {
     /// Begins to write the difference of `memory`, which was detached from its cell, to a clone of its base.
     pub(crate) fn new(memory: SpaceSet, base: Option<SpaceSet>) -> MemoryDifference {
-        let sources = pair_trees(&memory, base.as_ref());
+        let origins = tree_origins(&memory, base.as_ref());
         let mut record = RecordWriter::default();
         write_spaces(&memory, &mut record);
         MemoryDifference {
             memory,
             base,
-            sources,
+            origins,
             tree: 0,
             page: 0,
             run: None,
@@ -91,15 +92,15 @@ impl MemoryDifference {
     /// Lists one step's pages, in one tree. `None`: all are listed.
     pub(crate) fn piece(&mut self, frames: &mut Frames) -> Option<DifferencePiece> {
         self.held.drain(..).for_each(|frame| frames.release(frame));
-        let source = *self.sources.get(self.tree)?;
+        let origin = *self.origins.get(self.tree)?;
         let MemoryDifference { memory, base, run, changes, page, steps, .. } = self;
         let backing = memory.backing();
         let empty = Tree::default();
         let own = memory.all_trees().nth(self.tree)?;
-        let other = match source {
-            TreeSource::Nothing => None,
-            TreeSource::Base(index) => base.as_ref().and_then(|base| base.all_trees().nth(index as usize)),
-            TreeSource::Own(index) => memory.all_trees().nth(index as usize),
+        let other = match origin {
+            TreeOrigin::Nothing => None,
+            TreeOrigin::Base(index) => base.as_ref().and_then(|base| base.all_trees().nth(index as usize)),
+            TreeOrigin::Own(index) => memory.all_trees().nth(index as usize),
         };
         let mut piece = DifferencePiece::default();
         for _ in 0..DIFFERENCE_PIECE {
@@ -148,7 +149,7 @@ impl MemoryDifference {
             return Err(DifferenceTooLarge);
         }
         if piece.ends_tree {
-            self.record.source(self.sources[self.tree - 1]);
+            self.record.origin(self.origins[self.tree - 1]);
             let (changes, contents) = (mem::take(&mut self.changes), mem::take(&mut self.contents));
             self.record.bytes.extend(changes.bytes);
             self.record.bytes.extend(contents.bytes);

@@ -3,14 +3,13 @@
 //!
 //! A list has no state in the kernel: each step begins at a position that the caller gives. So neither memory may change meanwhile.
 
-use super::pairing::{TreePlace, pair_trees, places};
-use super::record::TreeSource;
-use crate::limits::EXPORT_PIECE;
+use super::tree_index::TreeIndex;
+use crate::limits::{EXPORT_PIECE, EXPORT_TREE};
 use crate::memory::frames::Frames;
 use crate::memory::spaces::SpaceSet;
 use crate::memory::tree::{Comparison, Lookup, TREE_PAGES, Tree, View};
 use pando_abi::Permissions;
-use pando_abi::cell_image::{self, ExtentContent, ImageExtent, ImageRecord, TreeOrigin};
+use pando_abi::cell_image::{self, ExtentContent, ImageExtent, ImageRecord, TreeOrigin, TreePlace};
 
 /// Bits of the page in a position. It is one more than the page; 0: the record of the tree comes first.
 const PAGE_BITS: u32 = 28;
@@ -26,33 +25,31 @@ pub(crate) fn list_image(
     (position, most): (u64, usize),
     reserved: u64,
 ) -> (Vec<ImageRecord>, u64) {
-    let (places, sources) = (places(memory), pair_trees(memory, base));
-    // Once for all: there may be thousands.
-    let own_trees: Vec<&Tree> = memory.all_trees().collect();
-    let base_trees: Vec<&Tree> = base.map(|base| base.all_trees().collect()).unwrap_or_default();
-    let (mut tree, mut page) = ((position >> PAGE_BITS) as usize, position & ((1 << PAGE_BITS) - 1));
+    let (own_trees, base_trees) = (TreeIndex::new(memory), base.map(TreeIndex::new));
+    let (mut tree, mut page) = ((position >> PAGE_BITS) as u32, position & ((1 << PAGE_BITS) - 1));
     let (mut records, mut budget) = (Vec::new(), EXPORT_PIECE);
     let empty = Tree::default();
     while budget > 0 && records.len() < most {
-        let (Some(place), Some(source)) = (places.get(tree), sources.get(tree)) else { return (records, cell_image::END) };
+        let Some((place, own)) = own_trees.get(tree) else { return (records, cell_image::END) };
+        let origin = own_trees.origin(tree, place, base_trees.as_ref());
+        budget = budget.saturating_sub(EXPORT_TREE);
         if page == 0 {
-            records.push(ImageRecord::Tree { place: (*place).into(), origin: (*source).into() });
-            page = if *place == TreePlace::Segment(0) { reserved + 1 } else { 1 };
-            budget -= 1;
+            records.push(ImageRecord::Tree { place, origin });
+            page = if place == TreePlace::Segment(0) { reserved + 1 } else { 1 };
             continue;
         }
-        let Some(own) = own_trees.get(tree) else { return (records, cell_image::END) };
-        let other = match source {
-            TreeSource::Nothing => None,
-            TreeSource::Base(index) => base_trees.get(*index as usize),
-            TreeSource::Own(index) => own_trees.get(*index as usize),
+        let other = match origin {
+            TreeOrigin::Nothing => None,
+            TreeOrigin::Base(number) => base_trees.as_ref().and_then(|base| base.get(number)),
+            TreeOrigin::Own(number) => own_trees.get(number),
         };
-        list_tree(frames, memory, (own, other.copied().unwrap_or(&empty)), &mut page, (&mut records, most), &mut budget);
+        let other = other.map_or(&empty, |(_, tree)| tree);
+        list_tree(frames, memory, (own, other), &mut page, (&mut records, most), &mut budget);
         if page > TREE_PAGES {
             (tree, page) = (tree + 1, 0);
         }
     }
-    (records, (tree as u64) << PAGE_BITS | page)
+    (records, u64::from(tree) << PAGE_BITS | page)
 }
 
 /// Lists some of a tree, from page `position - 1` on.
@@ -111,23 +108,4 @@ fn extent_of(frames: &Frames, memory: &SpaceSet, own: &Lookup, (first, end): (u6
     };
     let permissions = own.permissions().unwrap_or(Permissions::NONE);
     ImageExtent { first, count: end - first, permissions, content }
-}
-
-impl From<TreePlace> for cell_image::TreePlace {
-    fn from(place: TreePlace) -> cell_image::TreePlace {
-        match place {
-            TreePlace::Segment(index) => cell_image::TreePlace::Segment(index as u32),
-            TreePlace::Private(space, slot) => cell_image::TreePlace::Private { space: space as u32, slot: slot as u32 },
-        }
-    }
-}
-
-impl From<TreeSource> for TreeOrigin {
-    fn from(source: TreeSource) -> TreeOrigin {
-        match source {
-            TreeSource::Nothing => TreeOrigin::Nothing,
-            TreeSource::Base(index) => TreeOrigin::Base(index as u32),
-            TreeSource::Own(index) => TreeOrigin::Own(index as u32),
-        }
-    }
 }

@@ -8,9 +8,9 @@ mod export;
 mod format;
 mod import;
 mod listing;
-mod pairing;
 mod record;
 mod restore;
+mod tree_index;
 
 pub(crate) use building::{BuildProgress, MemoryLayout};
 pub(crate) use difference::{DifferenceTooLarge, MemoryDifference};

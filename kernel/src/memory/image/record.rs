@@ -4,6 +4,7 @@
 //! A record never leaves this kernel: entries in it name this kernel's disks. It is checked all the same when it is read.
 
 use pando_abi::Permissions;
+use pando_abi::cell_image::TreeOrigin;
 
 /// Bytes of a line, the unit in which pages are compared.
 pub(super) const LINE: usize = 64;
@@ -12,17 +13,6 @@ pub(super) const LINE: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the record of a sleeping cell is damaged")]
 pub(crate) struct BadRecord;
-
-/// The tree that another tree is a difference to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TreeSource {
-    /// An empty one.
-    Nothing,
-    /// A tree of the base.
-    Base(u64),
-    /// An earlier tree of the same cell.
-    Own(u64),
-}
 
 /// A step from a base tree to a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,14 +48,14 @@ impl RecordWriter {
         self.bytes.push(number as u8);
     }
 
-    /// Appends the source of a tree.
-    pub(super) fn source(&mut self, source: TreeSource) {
-        let (kind, index) = match source {
-            TreeSource::Nothing => (0, 0),
-            TreeSource::Base(index) => (1, index),
-            TreeSource::Own(index) => (2, index),
+    /// Appends the origin of a tree.
+    pub(super) fn origin(&mut self, origin: TreeOrigin) {
+        let (kind, index) = match origin {
+            TreeOrigin::Nothing => (0, 0),
+            TreeOrigin::Base(index) => (1, index),
+            TreeOrigin::Own(index) => (2, index),
         };
-        self.number(index << 2 | kind);
+        self.number(u64::from(index) << 2 | kind);
     }
 
     /// Appends a step.
@@ -137,13 +127,14 @@ impl<'a> RecordReader<'a> {
         Err(BadRecord)
     }
 
-    /// The source of a tree.
-    pub(super) fn source(&mut self) -> Result<TreeSource, BadRecord> {
+    /// The origin of a tree.
+    pub(super) fn origin(&mut self) -> Result<TreeOrigin, BadRecord> {
         let number = self.number()?;
+        let index = u32::try_from(number >> 2).map_err(|_| BadRecord)?;
         match number & 3 {
-            0 => Ok(TreeSource::Nothing),
-            1 => Ok(TreeSource::Base(number >> 2)),
-            2 => Ok(TreeSource::Own(number >> 2)),
+            0 => Ok(TreeOrigin::Nothing),
+            1 => Ok(TreeOrigin::Base(index)),
+            2 => Ok(TreeOrigin::Own(index)),
             _ => Err(BadRecord),
         }
     }
@@ -178,7 +169,7 @@ impl<'a> RecordReader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BadRecord, DifferenceStep, RecordReader, RecordWriter, TreeSource};
+    use super::{BadRecord, DifferenceStep, RecordReader, RecordWriter, TreeOrigin};
     use pando_abi::Permissions;
 
     const PAGES: u64 = 1 << 27;
@@ -192,15 +183,15 @@ mod tests {
             DifferenceStep::End,
         ];
         let numbers = [0, 1, 127, 128, 1 << 40, u64::MAX];
-        let sources = [TreeSource::Nothing, TreeSource::Base(3), TreeSource::Own(1 << 20)];
+        let origins = [TreeOrigin::Nothing, TreeOrigin::Base(3), TreeOrigin::Own(1 << 20)];
         let mut writer = RecordWriter::default();
         steps.iter().for_each(|step| writer.step(step));
         numbers.into_iter().for_each(|number| writer.number(number));
-        sources.into_iter().for_each(|source| writer.source(source));
+        origins.into_iter().for_each(|origin| writer.origin(origin));
         let mut reader = RecordReader::new(&writer.bytes);
         steps.iter().for_each(|step| assert_eq!(reader.step(PAGES).as_ref(), Ok(step)));
         numbers.into_iter().for_each(|number| assert_eq!(reader.number(), Ok(number)));
-        sources.into_iter().for_each(|source| assert_eq!(reader.source(), Ok(source)));
+        origins.into_iter().for_each(|origin| assert_eq!(reader.origin(), Ok(origin)));
         assert_eq!((reader.left(), reader.number()), (0, Err(BadRecord)));
     }
 

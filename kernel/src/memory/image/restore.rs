@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of a cell that wakes up: clones of the base's trees, with the changes of a difference written into pages of its own.
 
-use super::record::{BadRecord, DifferenceStep, LINE, RecordReader, TreeSource};
+use super::record::{BadRecord, DifferenceStep, LINE, RecordReader};
 use crate::limits::RESTORE_PIECE;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::paging::{CopyAuthority, CopyError};
 use crate::memory::spaces::{MountSource, Segment, Space, SpaceSet, can_hold_segment};
 use crate::memory::tree::{Entry, TREE_PAGES, Tree, span};
+use pando_abi::cell_image::TreeOrigin;
 use pando_abi::layout::{SLOTS, SYSTEM_SLOT};
 use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::{SegmentIndex, SpaceIndex};
@@ -45,7 +46,7 @@ pub(crate) struct MemoryRestore {
     record: Vec<u8>,
     /// Bytes of the record that are done.
     done: usize,
-    /// The tree that is built, if its source was cloned.
+    /// The tree that is built, if its origin was cloned.
     tree: Option<usize>,
     /// Number of complete trees, and of all.
     complete: usize,
@@ -79,8 +80,8 @@ impl MemoryRestore {
             }
             let mut reader = RecordReader::new(&record[*done..]);
             let Some(index) = *tree else {
-                let source = reader.source()?;
-                let built = clone_source(frames, memory, base.as_deref_mut(), source, *complete)?;
+                let origin = reader.origin()?;
+                let built = clone_origin(frames, memory, base.as_deref_mut(), origin, *complete)?;
                 *memory.trees().nth(*complete).ok_or(BadRecord)? = built;
                 *tree = Some(*complete);
                 *done = record.len() - reader.left();
@@ -142,17 +143,17 @@ fn apply(
 }
 
 /// The tree that a tree is a difference to, as a clone.
-fn clone_source(
+fn clone_origin(
     frames: &mut Frames,
     memory: &mut SpaceSet,
     base: Option<&mut SpaceSet>,
-    source: TreeSource,
+    origin: TreeOrigin,
     complete: usize,
 ) -> Result<Tree, BadRecord> {
-    let original = match source {
-        TreeSource::Nothing => return Ok(Tree::default()),
-        TreeSource::Base(index) => base.ok_or(BadRecord)?.trees().nth(index as usize),
-        TreeSource::Own(index) => memory.trees().take(complete).nth(index as usize),
+    let original = match origin {
+        TreeOrigin::Nothing => return Ok(Tree::default()),
+        TreeOrigin::Base(index) => base.ok_or(BadRecord)?.trees().nth(index as usize),
+        TreeOrigin::Own(index) => memory.trees().take(complete).nth(index as usize),
     };
     Ok(original.ok_or(BadRecord)?.clone_tree(frames))
 }
