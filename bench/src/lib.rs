@@ -23,6 +23,7 @@ mod nest;
 mod net;
 mod plot;
 mod process_runs;
+mod product;
 mod program;
 mod programs;
 mod project;
@@ -30,6 +31,7 @@ mod row;
 mod run;
 mod sample;
 mod scale;
+mod service;
 
 pub use host_info::HostInfo;
 pub use row::{Row, Table};
@@ -41,7 +43,7 @@ use std::io;
 use std::path::Path;
 
 /// The benchmarks that [`run`] knows.
-pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone", "programs", "nest", "scale"];
+pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone", "programs", "nest", "scale", "product"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +52,7 @@ pub struct BenchOptions<'a> {
     pub brief: bool,
     /// The directory for plots as SVG, of benchmarks that have some; `None`: no plots.
     pub plots: Option<&'a Path>,
-    /// The rows to report; empty: all. `programs` measures no others.
+    /// The rows to report; empty: all. `programs` and `product` measure no others.
     pub only: &'a [String],
     /// The number of sleeping cells for `scale`; `None`: what a small machine allows.
     pub cells: Option<usize>,
@@ -160,6 +162,7 @@ pub fn run(
         "nest" => nest::run(options, pando, report),
         "scale" => scale::run(options, pinned, report),
         "programs" => programs::run(options, pando, pinned, report, absent),
+        "product" => product::run(options, pando, pinned, report, absent),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
     }
 }

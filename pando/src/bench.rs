@@ -19,7 +19,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) brief: bool,
 
-    /// Report these rows only; `programs` measures no others
+    /// Report these rows only; `programs` and `product` measure no others
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
 

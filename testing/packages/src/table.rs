@@ -216,6 +216,9 @@ pub const EXTRA: &[Package] = &[
     package("nodejs", &["node"], "clones of Node, and a row of `pando bench programs`"),
     package("python3-numpy", &["/usr/lib/python3/dist-packages/numpy"], "clones of a large Python"),
     package("python3-pil", &["/usr/lib/python3/dist-packages/PIL"], "another"),
+    package("python3-pandas", &["/usr/lib/python3/dist-packages/pandas"], "sessions of `pando bench product`"),
+    package("podman", &["podman"], "a row of `pando bench product`, and the comparison of images"),
+    package("crun", &["crun"], "containers of podman"),
     package("stress-ng", &["stress-ng"], "stress of many classes"),
     package("systemd", &["systemd-analyze", "systemd-socket-activate"], "what reads units, and passes sockets on"),
 ];

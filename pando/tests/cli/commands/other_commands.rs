@@ -308,6 +308,25 @@ fn a_brief_benchmark_of_common_programs_prints_each_figure_with_its_exits() {
     }
 }
 
+/// Figures of `bench product`, after the first word of what a host may lack for them.
+const OF_PRODUCT: &[(&str, &[&str])] = &[
+    ("pandas", &["session-first-ms", "resume-ms", "fork-10-ms", "idle-session-bytes"]),
+    ("podman", &["run-image"]),
+    ("-", &["bind-read", "bind-write", "start-after-change-ms"]),
+];
+
+#[test]
+fn a_brief_benchmark_of_the_product_prints_each_figure_that_the_host_allows() {
+    needs_kvm!();
+    let outcome = pando(&["bench", "product", "--brief", "--json"]);
+    assert_eq!(outcome.status, 0, "{}", outcome.errors);
+    let is_absent = |word: &str| outcome.errors.contains(&format!("left out: figures that need {word} "));
+    let figures = OF_PRODUCT.iter().filter(|(word, _)| !is_absent(word)).flat_map(|(_, figures)| figures.iter().copied());
+    let printed = text(&outcome.output).lines().map(|line| serde_json::from_str::<Value>(line).expect("an object a line"));
+    let printed: Vec<String> = printed.map(|row| row["name"].as_str().expect("a name").to_owned()).collect();
+    assert_eq!(printed, figures.collect::<Vec<&str>>());
+}
+
 #[test]
 fn the_size_of_a_large_image_is_announced() {
     let directory = tempfile::tempdir().expect("a temporary directory");
