@@ -49,7 +49,10 @@ pub(super) fn add_modules(builder: &mut Builder) -> Result<(), Error> {
     }
     for program in builder.named("node") {
         if let Some((prefix, true)) = program.parent().and_then(|bin| Some((bin.parent()?, bin.ends_with("bin")))) {
-            put(builder, &prefix.join("lib/node/pando.js"), 0o644, NODE)?;
+            // Debian's node searches the second one only.
+            for directory in ["lib/node", "share/nodejs"] {
+                put(builder, &prefix.join(directory).join("pando.js"), 0o644, NODE)?;
+            }
         }
     }
     Ok(())

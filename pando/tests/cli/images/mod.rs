@@ -5,6 +5,7 @@ mod commit;
 mod manage;
 mod registry;
 mod run;
+mod servers;
 
 use crate::archives::{Archive, Fixture as Image, Layer, archive, docker_archive, layout};
 use crate::fixture::{Fixture, ProgramOutput};

@@ -12,7 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 /// A registry, which ends when this is dropped.
-struct Registry {
+pub(super) struct Registry {
     child: Child,
     port: u16,
 }
@@ -26,7 +26,7 @@ impl Drop for Registry {
 
 impl Registry {
     /// Starts a registry whose files are in the fixture's directory; `None` if the host has none.
-    fn start(fixture: &Fixture) -> Option<Registry> {
+    pub(super) fn start(fixture: &Fixture) -> Option<Registry> {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("there is a port").port();
         let root = fixture.path("registry").display().to_string();
         let config = format!(
@@ -45,6 +45,11 @@ impl Registry {
         Some(registry)
     }
 
+    /// Its port on the loopback.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Sends a request with a body; returns the head of the answer.
     fn ask(&self, method: &str, path: &str, media_type: &str, body: &[u8]) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
@@ -59,7 +64,7 @@ impl Registry {
     }
 
     /// Pushes the image of a layout with one image.
-    fn push(&self, image: &Image, repository: &str, tag: &str) {
+    pub(super) fn push(&self, image: &Image, repository: &str, tag: &str) {
         let files = layout(image, None);
         let index: Value = serde_json::from_slice(&files[files.len() - 2].1).expect("it is JSON");
         let manifest = index["manifests"][0]["digest"].as_str().expect("it is text").to_string();
