@@ -11,7 +11,7 @@ mod run_in_service;
 
 pub(crate) use attach::{AttachOptions, attach};
 pub(crate) use cells::{Kill, Listing, Logs, Sleepers, freeze, kill, logs, ps, sleep, stats, wake};
-pub(crate) use commit::{CommitOptions, commit};
+pub(crate) use commit::{CommitOptions, commit, make_image};
 pub(crate) use detached::{new_cell, run};
 pub(crate) use exec::{Exec, exec};
 pub(crate) use lifecycle::{InspectOptions, RemoveOptions, StopOptions, inspect, remove, stop};

@@ -42,6 +42,11 @@ impl Client {
         Ok(std::os::unix::net::UnixStream::connect(&socket).is_ok().then_some(Client { socket }))
     }
 
+    /// The server at this socket.
+    pub(crate) fn at(socket: PathBuf) -> Client {
+        Client { socket }
+    }
+
     /// Finds this user's server.
     ///
     /// # Errors
@@ -95,6 +100,14 @@ impl Client {
         self.send(Method::POST, path, "application/octet-stream", bytes).await.map(|_| ())
     }
 
+    /// Puts bytes at a path.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn put(&self, path: &str, bytes: Bytes) -> Result<(), Failure> {
+        self.send(Method::PUT, path, "application/octet-stream", bytes).await.map(|_| ())
+    }
+
     /// Reads a cell's output until the cell has ended, or to the end of the present output.
     ///
     /// # Errors
@@ -125,6 +138,25 @@ impl Client {
         // The input task waits for this message.
         let _ = accept.send(());
         Ok(answer)
+    }
+
+    /// Starts a program whose standard input is what is sent through the channel; `first` describes it. Its output comes as lines of the
+    /// answer.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub(crate) async fn post_with_channel(
+        &self,
+        path: &str,
+        first: &impl Serialize,
+    ) -> Result<(Sender<Bytes, Infallible>, Response<Incoming>), Failure> {
+        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        line.push(b'\n');
+        let (mut sender, body) = Channel::<Bytes>::new(QUEUED_PIECES);
+        // There is room for it.
+        let _ = sender.send_data(line.into()).await;
+        let answer = self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await?;
+        Ok((sender, answer))
     }
 
     /// Starts a program without standard input; `first` describes it. Its output comes as lines of the answer.
@@ -189,18 +221,41 @@ pub(crate) async fn lines<T: DeserializeOwned>(
     answer: Response<Incoming>,
     mut take: impl AsyncFnMut(T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut body = answer.into_body();
-    let mut rest = Vec::new();
-    while let Some(frame) = body.frame().await {
-        if let Some(bytes) = frame.map_err(gone)?.data_ref() {
-            rest.extend_from_slice(bytes);
-        }
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = rest.drain(..=end).collect();
-            take(serde_json::from_slice(&line).map_err(|error| Failure::Gone(error.into()))?).await?;
-        }
+    let mut lines = Lines::of(answer);
+    while let Some(line) = lines.next().await? {
+        take(line).await?;
     }
     Ok(())
+}
+
+/// The lines of an answer.
+pub(crate) struct Lines {
+    body: Incoming,
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// Those of this answer.
+    pub(crate) fn of(answer: Response<Incoming>) -> Lines {
+        Lines { body: answer.into_body(), rest: Vec::new() }
+    }
+
+    /// The next line, parsed as JSON; `None` at the end.
+    ///
+    /// # Errors
+    /// The answer breaks off, or the line is invalid.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Failure> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return serde_json::from_slice(&line).map(Some).map_err(|error| Failure::Gone(error.into()));
+            }
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            if let Some(bytes) = frame.map_err(gone)?.data_ref() {
+                self.rest.extend_from_slice(bytes);
+            }
+        }
+    }
 }
 
 fn gone(error: hyper::Error) -> Failure {

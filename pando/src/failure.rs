@@ -2,7 +2,7 @@
 //! Errors of commands, and their exit statuses.
 
 use crate::messages;
-use pando_image::escaped;
+use pando_image::{escaped, escaped_lines};
 use pando_launch::LaunchError;
 use pando_manager::cells::ManagerError;
 use pando_manager::descriptors::TooFewDescriptors;
@@ -189,6 +189,35 @@ pub(crate) enum Failure {
         /// The reason, and what to do.
         reason: &'static str,
     },
+    /// A recipe of a template cannot be used.
+    #[error("{}: {}", escaped(path), escaped_lines(reason))]
+    Recipe {
+        /// Its file.
+        path: PathBuf,
+        /// The reason, and what to do.
+        reason: String,
+    },
+    /// A step of a recipe has failed.
+    #[error("{}: {}{advice}", escaped(step), escaped(reason))]
+    Step {
+        /// The step.
+        step: String,
+        /// The reason.
+        reason: String,
+        /// The advice.
+        advice: &'static str,
+    },
+    /// A file that a recipe copies cannot be read.
+    #[error("{}: {}", escaped(path), host::plain(source))]
+    Copy {
+        /// The recipe, or the file.
+        path: PathBuf,
+        /// The error.
+        source: std::io::Error,
+    },
+    /// No service can be started for a recipe.
+    #[error("cannot start `pando serve` for the recipe's steps: {}", escaped_lines(.0))]
+    OwnService(String),
     /// Volumes are not removed without a confirmation.
     #[error("cannot ask for a confirmation: standard input is not a terminal: use `pando volume prune -f`")]
     NotConfirmed,

@@ -35,14 +35,7 @@ pub(crate) struct PullOptions {
 /// The registry cannot be reached or refuses, or the image is damaged or for other platforms.
 pub(crate) fn pull(options: &PullOptions) -> Result<u8, Failure> {
     let PullOptions { name, quiet, .. } = options;
-    let store = image_store(&environment::caller())?;
-    let line = OnceLock::new();
-    let progress = |PullProgress { bytes, all }: PullProgress| {
-        line.get_or_init(|| ProgressLine::bytes("pulling", all)).set(bytes);
-    };
-    let PulledImage { id, digest, is_known } = store.pull(name, registry_login::find(name), &progress)?;
-    drop(line);
-    prepare_image(&store, &id.to_string(), &observer::reporter())?;
+    let PulledImage { digest, is_known, .. } = pull_image(name)?;
     let mut out = io::stdout().lock();
     if *quiet {
         writeln!(out, "{}", name.whole())?;
@@ -51,4 +44,20 @@ pub(crate) fn pull(options: &PullOptions) -> Result<u8, Failure> {
     let status = if is_known { "Image is up to date" } else { "Downloaded newer image" };
     writeln!(out, "Digest: {digest}\nStatus: {status} for {name}")?;
     Ok(0)
+}
+
+/// Pulls an image, and prepares it for cells.
+///
+/// # Errors
+/// The same.
+pub(crate) fn pull_image(name: &ImageName) -> Result<PulledImage, Failure> {
+    let store = image_store(&environment::caller())?;
+    let line = OnceLock::new();
+    let progress = |PullProgress { bytes, all }: PullProgress| {
+        line.get_or_init(|| ProgressLine::bytes("pulling", all)).set(bytes);
+    };
+    let pulled = store.pull(name, registry_login::find(name), &progress)?;
+    drop(line);
+    prepare_image(&store, &pulled.id.to_string(), &observer::reporter())?;
+    Ok(pulled)
 }

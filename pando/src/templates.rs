@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando template`.
 
+mod build;
 mod inside;
 
 use crate::arguments::{LimitOptions, ViewOptions};
@@ -45,6 +46,9 @@ pub(crate) enum Command {
     /// Create a template: start a program, and freeze it when it reports that it is ready
     #[command(override_usage = "pando template create [OPTIONS] NAME PROGRAM [ARGS]...", after_help = READY)]
     Create(Box<CreateOptions>),
+    /// Build a template by a recipe: steps that install packages, copy files and run commands, once for the same recipe
+    #[command(after_help = RECIPE)]
+    Build(build::BuildOptions),
     /// List the templates
     Ls {
         /// Print one JSON object per line
@@ -188,6 +192,21 @@ const READY: &str = "The program reports that it is ready:
   otherwise         write `ready` to /dev/pando
 Every clone continues there, with its own arguments, variables, random numbers and clone number. Without `pando template create` the report has no effect.";
 
+const RECIPE: &str = "A recipe is a file of TOML:
+  image = \"python:3.12\"               # begin with an image; by default with this host's Python
+  preload = [\"pandas\"]                # modules that clones find loaded
+  steps = [
+    { apt = [\"git\"] },                # packages of Debian; they need an image
+    { pip = [\"pandas>=2\"] },          # packages of Python, wheels of this host, or options of pip
+    { copy = [\"project\", \"/work\"] },
+    { run = \"make -C /work\" },
+  ]
+  env = { NAME = \"value\" }
+  allow = [\"pypi.org:443\"]            # what the steps may reach; by default all public hosts if one installs from a network
+  memory = \"2G\"                       # of the cell in which the steps run, and of clones
+  timeout = 1800                      # seconds for all steps
+Paths begin at the directory of the file.";
+
 /// Runs a subcommand.
 ///
 /// # Errors
@@ -198,6 +217,7 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
     }
     match command {
         Command::Create(options) => create(options),
+        Command::Build(options) => build::build(options),
         Command::Ls { json } => list(*json),
         Command::Rm { names } => {
             let store = store()?;

@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use jiff::Timestamp;
 use pando_manager::report::Progress;
 use pando_manager::view::{image_store, prepare_image};
-use pando_oci::{Commit, ConfigChange, ImageName, LoadProgress};
+use pando_oci::{Commit, ConfigChange, Digest, ImageName, LoadProgress};
 use std::io::{self, Read, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -55,9 +55,25 @@ pub(crate) struct CommitOptions {
 /// There is no such cell, it does not run or does not see an image, or the store cannot be written.
 pub(crate) fn commit(options: &CommitOptions) -> Result<u8, Failure> {
     let CommitOptions { message, author, changes, cell, name } = options;
-    let client = Client::need()?;
+    let id = make_image(Client::need()?, cell, message.as_deref(), author.as_deref(), changes.clone(), name)?;
+    writeln!(io::stdout(), "{id}")?;
+    Ok(0)
+}
+
+/// Makes an image of a cell, and returns its ID.
+///
+/// # Errors
+/// The same.
+pub(crate) fn make_image(
+    client: Client,
+    cell: &str,
+    message: Option<&str>,
+    author: Option<&str>,
+    changes: Vec<ConfigChange>,
+    name: &ImageName,
+) -> Result<Digest, Failure> {
     let found: api::Cell = wait_for(client.get(&format!("/v1/cells/{cell}")))?;
-    let refused = |reason| Failure::NotCommitted { cell: cell.clone(), reason };
+    let refused = |reason| Failure::NotCommitted { cell: cell.to_owned(), reason };
     if found.outcome.is_some() {
         return Err(refused("it has ended, and its files with it: commit a cell while it runs"));
     }
@@ -65,13 +81,12 @@ pub(crate) fn commit(options: &CommitOptions) -> Result<u8, Failure> {
     let store = image_store(&environment::caller())?;
     let line = ProgressLine::some_bytes("reading changes");
     let mut progress = |progress: LoadProgress| line.set(progress.bytes);
-    let made = Commit { created: Timestamp::now().to_string(), message: message.as_deref(), author: author.as_deref(), changes };
+    let made = Commit { created: Timestamp::now().to_string(), message, author, changes: &changes };
     let archive = Archive::request(client, format!("/v1/cells/{}/changes", found.id))?;
     let image = store.commit(&format!("cell {cell}"), &base, archive, name, &made, &mut progress)?;
     line.end();
     prepare_image(&store, &image.id.to_string(), &observer::reporter())?;
-    writeln!(io::stdout(), "{}", image.id)?;
-    Ok(0)
+    Ok(image.id)
 }
 
 /// The archive of a cell's changes, which a thread receives.

@@ -30,6 +30,7 @@ use pando_manager::descriptors::Descriptors;
 use pando_manager::template::{TemplateStore, create_private_directory};
 use pando_manager::{host, machine};
 use problem::Problem;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -75,6 +76,10 @@ pub(crate) struct Serve {
     /// `pando sleep`, or when memory is short]
     #[arg(long, value_name = "TIME", value_parser = crate::size::duration)]
     sleep_after: Option<Duration>,
+
+    /// End with the process that has started this one
+    #[arg(long, hide = true)]
+    end_with_parent: bool,
 }
 
 /// Serves until a signal stops it.
@@ -82,6 +87,9 @@ pub(crate) struct Serve {
 /// # Errors
 /// There is no KVM, or the socket cannot be opened.
 pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
+    if options.end_with_parent {
+        set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| Failure::Signals(error.into()))?;
+    }
     if let Some(device) = nested::device()? {
         return serve_inside(options, device);
     }

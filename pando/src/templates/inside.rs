@@ -19,6 +19,7 @@ use std::io::Write;
 pub(super) fn command(command: &Command) -> Result<u8, Failure> {
     match command {
         Command::Create(options) => create(options),
+        Command::Build(options) => super::build::build(options),
         Command::Ls { json } => list(*json),
         Command::Rm { names } => remove(names),
         Command::Inspect { template: TemplateRef::Stored(name) } => inspect(name),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Iterator, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
 
 import httpx
 
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
-
-
-SessionRunner = Callable[["AsyncClient", str, str, Options], Awaitable[Result]]
-
-# Runs code in a new clone of a session. The module of sandboxes, which builds on this one, sets it.
-session_runner: Optional[SessionRunner] = None
 
 
 class AsyncClient:
@@ -74,14 +68,6 @@ class AsyncClient:
         The code finds `arguments` behind `sys.argv[0]`. For other templates than "python", `code` is the first argument.
         The other options are those of `Options`. An interruption ends the clone.
         """
-        if template.startswith(_wire.SESSION):
-            if arguments or stdin is not None:
-                raise ValueError(
-                    "arguments, stdin: a template that a recipe has made of the host's Python has neither; "
-                    "begin the recipe with image(NAME)"
-                )
-            assert session_runner is not None, "the package imports the module of sandboxes"
-            return await session_runner(self, code, template, options)
         order = _wire.Order(template, [code, *arguments], stdin, options)
         return await self._cloned(_wire.run, order)
 

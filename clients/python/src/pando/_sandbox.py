@@ -8,7 +8,7 @@ import warnings
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, AsyncIterator, Iterable, List, Optional, Sequence, Union
 
-from . import _async, _wire
+from . import _wire
 from ._async import AsyncClient
 from ._cell import AsyncCell
 from ._code import SandboxCode
@@ -17,7 +17,7 @@ from ._errors import NoSuchCell, NoSuchTemplate, ServerError, WrongState, refusa
 from ._files import AsyncFiles
 from ._pty import AsyncPty
 from ._text import OnText
-from ._types import ExecOptions, ExecResult, Options, Result, SandboxOptions, TemplateInfo
+from ._types import ExecOptions, ExecResult, SandboxOptions, TemplateInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -216,12 +216,3 @@ def check_paused(id: str) -> None:
     """Checks that an ID is one of a paused sandbox: closing a resumed sandbox removes the template of this name."""
     if not id.startswith(_PAUSED):
         raise refusal("bad-request", f"{id!r} is no ID of a paused sandbox: it does not begin with {_PAUSED!r}")
-
-
-async def _run_in_session(client: AsyncClient, code: str, template: str, options: Options) -> Result:
-    """Runs code in a new clone of a session, which a recipe has made."""
-    async with AsyncSandbox(template, client=client, **options) as sandbox:
-        return await sandbox.run(code)
-
-
-_async.session_runner = _run_in_session

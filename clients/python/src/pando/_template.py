@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Templates that are built by recipes: the steps run in a cell, whose files become an image, or which is frozen itself."""
+"""Templates that are built by recipes: the program `pando` does the work."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import warnings
+import sys
+import tempfile
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
-from . import _program, _wire
-from ._async import AsyncClient, reported
-from ._cell import AsyncCell
-from ._errors import BuildError, NoSuchTemplate, ServerMissing, UnusableTemplate
-from ._recipe import PYTHON, CopiedFile, Recipe, Step, by_mode
-from ._sandbox import AsyncSandbox
+from . import _program
+from ._async import AsyncClient
+from ._errors import BuildError, ServerMissing
+from ._recipe import Recipe
 from ._text import OnText
 from ._types import Size
 
@@ -30,23 +30,8 @@ if TYPE_CHECKING:
         force: bool
 
 
-_OF_IMAGE = "recipe-"
-# Paths in one command.
-_PATHS = 200
-_ARE_DIRECTORIES = 'for path; do if [ -d "$path" ]; then echo yes; else echo no; fi; done'
 # The end of a step's output that an error has.
 _KEPT = 2000
-# The session finds what was installed after it had started.
-_LOAD = """
-def load(modules):
-    import importlib, os, site, sys
-    for place in site.getsitepackages():
-        if place not in sys.path and os.path.isdir(place):
-            site.addsitedir(place)
-    importlib.invalidate_caches()
-    for module in modules:
-        __import__(module)
-"""
 
 
 class AsyncTemplate(Recipe):
@@ -71,174 +56,74 @@ async def build(
     force: bool = False,
 ) -> str:
     """Builds the template of a recipe, unless there is one, and returns its name."""
-    if recipe.base is None and any(step.is_for_images for step in recipe.steps):
-        raise ValueError("apt_install needs an image: begin the recipe with image(NAME)")
-    if allow is None:
-        allow = ("public",) if recipe.needs_network else ()
-    builder = _Builder(recipe, client, memory, timeout, tuple(allow), on_output)
-    name = await builder.name()
-    if force or not await _is_usable(client, name):
-        with reported(name, f"the image {recipe.base}" if recipe.base else "this host's Python"):
-            await builder.build(name)
-    return name
+    file: Dict[str, Any] = {**recipe.file(), "memory": str(memory), "timeout": timeout}
+    if allow is not None:
+        file["allow"] = list(allow)
+    if recipe.base is None:
+        file["template"] = await _session_template(client)
+    program = _program.find()
+    if not program:
+        raise ServerMissing("there is no program `pando` in PATH: recipes need it; or name it in the variable PANDO")
+    words = [program, "template", "build", "--json", "-f", "-"] + (["--force"] if force else [])
+    environment = dict(os.environ, PANDO_SOCKET=str(client.socket))
+    templates = Path((await client.info()).templates)
+    if templates.parent.name == "pando":
+        environment["XDG_DATA_HOME"] = str(templates.parent.parent)
+    return await _Build(client, on_output).finish(words, environment, json.dumps(file).encode())
 
 
-async def _is_usable(client: AsyncClient, name: str) -> bool:
-    """Whether there is a template that can be cloned."""
-    try:
-        async with await client.start(name):
-            return True
-    except (NoSuchTemplate, UnusableTemplate):
-        return False
+async def _session_template(client: AsyncClient) -> str:
+    """The template of the host's Python, or of the virtual environment; it is created if it is missing."""
+    async with await client.start("python") as cell:
+        return (await cell.info()).template or "python"
 
 
-class _Builder:
-    def __init__(
-        self, recipe: Recipe, client: AsyncClient, memory: Size, timeout: float, allow: Tuple[str, ...], on_output: Optional[OnText]
-    ) -> None:
-        self._recipe, self._client, self._memory, self._timeout, self._allow = recipe, client, memory, timeout, allow
-        self._on_output = on_output
-        self._image = ""
+class _Build:
+    """A run of `pando template build`."""
 
-    async def name(self) -> str:
-        """The template's name, which has the digest of the recipe."""
-        base = "host"
-        if self._recipe.base is not None:
-            self._image = base = await self._image_id(self._recipe.base)
-        digest = await self._client.io.call(lambda: self._recipe.digest(base, self._memory))
-        return (_wire.SESSION if self._recipe.base is None else _OF_IMAGE) + digest
+    def __init__(self, client: AsyncClient, on_output: Optional[OnText]) -> None:
+        self._io, self._on_output = client.io, on_output
+        self._output = ""
+        self._name: Optional[str] = None
+        self._since: Optional[float] = None
 
-    async def build(self, name: str) -> None:
-        if self._recipe.base is None:
-            await self._build_session(name)
-        else:
-            await self._build_image(name)
+    async def finish(self, words: Sequence[str], environment: Mapping[str, str], recipe: bytes) -> str:
+        with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as errors:
+            source.write(recipe)
+            source.seek(0)
+            process = subprocess.Popen(words, env=environment, stdin=source, stdout=subprocess.PIPE, stderr=errors)
+            assert process.stdout is not None
+            try:
+                while True:
+                    line = await self._io.call(process.stdout.readline)
+                    if not line:
+                        break
+                    self._take(json.loads(line))
+                status = await self._io.call(process.wait)
+            finally:
+                # The steps end with it.
+                process.kill()
+                process.wait()
+                process.stdout.close()
+            errors.seek(0)
+            told = errors.read().decode(errors="replace").strip()
+        if status != 0 or self._name is None:
+            message = told.rpartition("pando: ")[2] or f"`pando template build` ended with status {status}"
+            output = self._output[-_KEPT:].strip()
+            raise BuildError(f"{message}; its output:\n{output}" if output else message)
+        if self._since is not None:
+            print(f"pando: done in {time.monotonic() - self._since:.1f} s", file=sys.stderr, flush=True)
+        return self._name
 
-    async def _build_session(self, name: str) -> None:
-        """Runs the steps in a sandbox of the host's Python, and freezes it."""
-        recipe = self._recipe
-        async with AsyncSandbox("python", client=self._client, memory=self._memory, lifetime=self._timeout, allow=self._allow) as s:
-            cell = await s._started()
-            info = await cell.info()
-            program = (await self._client.template(info.template or "python")).arguments
-            for step in recipe.steps:
-                await self._execute(cell, step, program[0] if program else "python3")
-            # Not in the namespace of later code.
-            context = await s.create_code_context()
-            loaded = await s.run_code(
-                f"import os\nos.environ.update({dict(recipe.variables)!r})\n{_LOAD}\nload({list(recipe.modules)!r})", context=context
-            )
-            if loaded.error is not None:
-                raise BuildError(f"preload {' '.join(recipe.modules)}: {loaded.error.name}: {loaded.error.value}")
-            await s.remove_code_context(context)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
-                await cell.freeze(name, replace=True)
-
-    async def _build_image(self, name: str) -> None:
-        """Runs the steps in a cell of the image, makes an image of its files, and a template of that."""
-        recipe, image = self._recipe, f"localhost/pando-recipe:{self._tag(name)}"
-        words: List[str] = []
-        for variable, value in recipe.variables.items():
-            # One pair of quotes is removed.
-            words += ["-c", f'ENV {variable}="{value}"']
-        order: Dict[str, Any] = {
-            # It waits for input that does not come.
-            "image": self._image, "entrypoint": "/bin/sh", "arguments": ["-c", "read _"], "user": "0:0",
-            "memory": str(self._memory), "timeout": self._timeout, "allow": list(self._allow), "environment": dict(recipe.variables),
-        }
-        async with AsyncCell(self._client, await self._client.do(_wire.start_program(order))) as cell:
-            for step in recipe.steps:
-                await self._execute(cell, step, "python3")
-            # The template's program is not an argument of the image's entrypoint.
-            await self._pando(["commit", "-m", "a recipe of the Python client", "-c", "ENTRYPOINT []", *words, str(cell.id), image])
-        environment = {"PANDO_PRELOAD": " ".join(recipe.modules)}
-        await self._client.create_template(
-            name, ["python3", "-m", "pando"], image=image, environment=environment, memory=self._memory, train_arguments=["print(1)"],
-            replace=True,
-        )
-
-    async def _execute(self, cell: AsyncCell, step: Step, python: str) -> None:
-        """Executes a step in the cell."""
-        if step.copies:
-            await self._copy(cell, await self._client.io.call(lambda: list(step.files())))
-        if not step.words:
-            return
-        kept: List[str] = []
-
-        def keep(text: str) -> None:
-            kept.append(text)
+    def _take(self, event: Mapping[str, Any]) -> None:
+        if "building" in event:
+            self._since = time.monotonic()
+            print(f'pando: creating the template "{event["building"]}" from {event["source"]}, once...', file=sys.stderr, flush=True)
+        elif "step" in event:
+            self._output = ""
+        elif "output" in event:
+            self._output += event["output"]
             if self._on_output is not None:
-                self._on_output(text)
-
-        words = [python if word == PYTHON else word for word in step.words]
-        environment = {**self._recipe.variables, **step.environment}
-        done = await cell.exec(words, environment=environment, directory="/", user="0:0", on_stdout=keep, on_stderr=keep)
-        if done.exit_code != 0:
-            raise BuildError(f"{step.text}: {done.message}; its output:\n{''.join(kept)[-_KEPT:].strip()}")
-
-    async def _copy(self, cell: AsyncCell, files: List[CopiedFile]) -> None:
-        """Copies files of the host into the cell, with their permissions. Directories that exist there keep theirs."""
-        directories = {os.path.dirname(each.path) for each in files} | {each.path for each in files if each.is_directory}
-        made = await self._missing(cell, sorted(directories - {"/"}))
-        await self._each(cell, ["mkdir", "-p"], made)
-        for each in files:
-            if each.target is not None:
-                await self._run(cell, ["ln", "-sfn", "--", each.target, each.path])
-            elif not each.is_directory:
-                await cell.write_file(each.path, await self._client.io.call(each.local.read_bytes))
-        for mode, paths in by_mode(files, made).items():
-            await self._each(cell, ["chmod", f"{mode:o}"], paths)
-
-    async def _missing(self, cell: AsyncCell, paths: List[str]) -> List[str]:
-        """Those of the paths that are no directories of the cell."""
-        missing: List[str] = []
-        for start in range(0, len(paths), _PATHS):
-            piece = paths[start : start + _PATHS]
-            answers = (await self._run(cell, ["/bin/sh", "-c", _ARE_DIRECTORIES, "sh", *piece])).split()
-            missing += [path for path, answer in zip(piece, answers) if answer == "no"]
-        return missing
-
-    async def _each(self, cell: AsyncCell, words: List[str], paths: List[str]) -> None:
-        for start in range(0, len(paths), _PATHS):
-            await self._run(cell, [*words, "--", *paths[start : start + _PATHS]])
-
-    async def _run(self, cell: AsyncCell, words: List[str]) -> str:
-        """Runs a program for a copy, and returns its output."""
-        done = await cell.exec(words, directory="/", user="0:0")
-        if done.exit_code != 0:
-            raise BuildError(f"cannot copy files into the cell: {done.stderr.strip() or done.message}")
-        return done.stdout
-
-    async def _image_id(self, name: str) -> str:
-        """The ID of an image, which is pulled if the store does not have it."""
-        found = await self._pando(["image", "inspect", name], is_required=False)
-        if not found:
-            await self._pando(["pull", name])
-            found = await self._pando(["image", "inspect", name])
-        return str(json.loads(found)[0]["Id"])
-
-    async def _pando(self, words: List[str], is_required: bool = True) -> str:
-        """Runs the program `pando` with the service's directories, and returns its output; "" if it failed and is not required."""
-        found = _program.find()
-        if not found:
-            raise ServerMissing("there is no program `pando` in PATH: images need it; or name it in the variable PANDO")
-        program = found
-        environment = dict(os.environ, PANDO_SOCKET=str(self._client.socket))
-        templates = Path((await self._client.info()).templates)
-        if templates.parent.name == "pando":
-            environment["XDG_DATA_HOME"] = str(templates.parent.parent)
-
-        def ran() -> subprocess.CompletedProcess[str]:
-            return subprocess.run([program, *words], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-
-        done = await self._client.io.call(ran)
-        if done.returncode == 0:
-            return done.stdout
-        if is_required:
-            raise BuildError(f"`pando {' '.join(words)}` failed:\n{done.stderr.strip()}")
-        return ""
-
-    @staticmethod
-    def _tag(name: str) -> str:
-        return name[len(_OF_IMAGE) :]
+                self._on_output(event["output"])
+        elif "template" in event:
+            self._name = event["template"]

@@ -46,8 +46,6 @@ OutputItem = Union[Piece, Outcome]
 
 STANDARD = frozenset({"python"})
 """Templates that the server creates from the host's software on request."""
-SESSION = "recipe-session-"
-"""The start of the names of templates that are frozen sessions: they wait for requests, and take no code as an argument."""
 STDIN_MAX = 64 << 10
 """Bytes of standard input that a cell buffers for a program even while nobody reads its output: a request is sent whole
 before its response is read."""

@@ -7,7 +7,8 @@ A request is code as a string, or an object: `code`, `show` (display the value o
 them), `remove` (the ID of a context), or `nonce` (repeated in the note: others are not the result). Contexts of Python are
 namespaces; those of other languages are processes.
 
-SIGINT interrupts the code that runs, and nothing else.
+SIGINT interrupts the code that runs, and nothing else. A clone of a session that was frozen while it waited runs the code in its
+argument, too, if it has one.
 """
 
 import os
@@ -20,6 +21,10 @@ import pando
 
 # Seconds to wait for a SIGINT that was sent before a request.
 _LATE_MAX = 1
+
+
+class Cloned(BaseException):
+    """This is a clone of a session that waited, and it has arguments. The argument is the descriptor of its standard input."""
 
 
 class Refused(Exception):
@@ -236,18 +241,59 @@ def _failure(error):
     return {"name": type(error).__name__, "value": value, "traceback": ""}
 
 
+def _requests(source):
+    """Reads lines from a descriptor. Raises Cloned in a clone that has arguments, which may read the descriptor itself."""
+    import select
+
+    process, rest, is_waiting = os.getpid(), b"", False
+
+    def arguments():
+        try:
+            return pando._given("/proc/pando/arguments")
+        except OSError:
+            # This is no cell.
+            return b""
+
+    # A program that is no clone finds its own.
+    before = arguments()
+
+    def check():
+        if arguments() not in (b"", before) and os.getpid() == process:
+            raise Cloned(source)
+
+    def clone(*_):
+        pando._reseed()
+        if is_waiting:
+            check()
+
+    if signal.getsignal(signal.SIGRTMAX) is pando._reseed:
+        signal.signal(signal.SIGRTMAX, clone)
+    while True:
+        # Nothing is read while the handler may raise.
+        is_waiting = True
+        select.select([source], [], [])
+        is_waiting = False
+        # There may be input before the signal.
+        check()
+        piece = os.read(source, 65536)
+        if not piece:
+            return
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+
+
 def _serve():
     import json
 
     # The code gets an empty standard input, because ours carries the requests.
-    source = os.fdopen(os.dup(0))
+    source = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     process = os.getpid()
     session = Session()
     signal.signal(signal.SIGINT, session.interrupt)
-    for line in source:
+    for line in _requests(source):
         mark = {}
         try:
             request = json.loads(line)
@@ -280,9 +326,12 @@ def main():
     for name in os.environ.pop("PANDO_PRELOAD", "").split():
         __import__(name)
     pando.ready()
-    if len(sys.argv) > 1:
-        code = sys.argv.pop(1)
-        sys.argv[0] = ""
-        _pando_code.run_once(code)
-    else:
-        _serve()
+    if len(sys.argv) <= 1:
+        try:
+            _serve()
+        except Cloned as clone:
+            os.dup2(clone.args[0], 0)
+            pando._take_arguments()
+    code = sys.argv.pop(1)
+    sys.argv[0] = ""
+    _pando_code.run_once(code)

@@ -3,3 +3,4 @@
 
 mod create_and_clone;
 mod killed;
+mod recipes;

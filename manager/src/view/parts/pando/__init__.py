@@ -61,6 +61,16 @@ def ready():
         os.close(device)
     for reseed in reseeding:
         reseed()
+    _take_arguments()
+    return number
+
+
+_KEPT = []
+
+
+def _take_arguments():
+    """Sets the arguments and environment variables of this clone."""
+    split = bytes.split
     arguments = _given("/proc/pando/arguments")
     environment = _given("/proc/pando/environment")
     sys.argv[1:] = map(os.fsdecode, split(arguments, b"\0")[:-1]) if arguments else ()
@@ -68,10 +78,6 @@ def ready():
         for variable in split(environment, b"\0")[:-1]:
             name, _, value = variable.partition(b"=")
             os.environb[name] = value
-    return number
-
-
-_KEPT = []
 
 
 def _given(path):
