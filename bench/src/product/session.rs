@@ -32,7 +32,8 @@ pub(super) fn run(fixture: &Fixture<'_>, report: &mut dyn FnMut(Row)) -> Result<
     if !found.map_err(BenchError::host("start /usr/bin/python3"))?.success() {
         return Err(BenchError::Absent(PANDAS));
     }
-    let create = ["template", "create", "-e", "PANDO_PRELOAD=pandas", "--train-arg", COMPUTE, TEMPLATE, "--", PYTHON, "-m", "pando"];
+    let training = format!("import _pando_session; _pando_session.rehearse({COMPUTE:?})");
+    let create = ["template", "create", "-e", "PANDO_PRELOAD=pandas", "--train-arg", &training, TEMPLATE, "--", PYTHON, "-m", "pando"];
     pando(fixture.pando, fixture.directory, &create)?;
     let service = ServiceProcess::start(fixture.pando, fixture.directory, &[])?;
     let rounds = fixture.size(20, 2);

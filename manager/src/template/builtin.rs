@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// The name of Python's.
 pub const PYTHON: &str = "python";
+/// The argument with which the program of that template is trained: for code in an argument, and for sessions.
+pub const PYTHON_TRAINING: &str = "import _pando_session; _pando_session.rehearse()";
 /// The programs of the built-in templates, and one whose view is that of most programs.
 pub const PROGRAMS: [&str; 2] = ["python3", "/bin/sh"];
 /// The time limit to become ready.
@@ -20,7 +22,7 @@ impl TemplateSpec {
     /// The built-in template of this name, made of the host's software; `None` if there is none.
     pub fn standard(name: &TemplateName) -> Option<TemplateSpec> {
         let (command, training): (&[&str], _) = match &name.to_string()[..] {
-            PYTHON => (&["python3", "-m", "pando"], "print(1)"),
+            PYTHON => (&["python3", "-m", "pando"], PYTHON_TRAINING),
             _ => return None,
         };
         Some(TemplateSpec {

@@ -22,7 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use builtin::{PROGRAMS, PYTHON};
+pub use builtin::{PROGRAMS, PYTHON, PYTHON_TRAINING};
 pub use create::{CellObserver, OutputSink, Plan, Workshop};
 pub use error::TemplateError;
 pub use manifest::Manifest;

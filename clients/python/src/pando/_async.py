@@ -202,7 +202,7 @@ class AsyncClient:
                         # Named as a volume, so that a server that cannot see it refuses.
                         shown = [f"{place}:{place}"]
                         await self.create_template(
-                            name, words, volumes=shown, memory="1G", train_arguments=["print(1)"], replace=True
+                            name, words, volumes=shown, memory="1G", train_arguments=[_wire.TRAINING], replace=True
                         )
                 except ServerError as error:
                     self._hidden.add(place)

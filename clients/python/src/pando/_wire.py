@@ -46,6 +46,8 @@ OutputItem = Union[Piece, Outcome]
 
 STANDARD = frozenset({"python"})
 """Templates that the server creates from the host's software on request."""
+TRAINING = "import _pando_session; _pando_session.rehearse()"
+"""The code with which the Python of a template is trained: that of a program, and of a session."""
 STDIN_MAX = 64 << 10
 """Bytes of standard input that a cell buffers for a program even while nobody reads its output: a request is sent whole
 before its response is read."""

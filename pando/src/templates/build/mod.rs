@@ -20,7 +20,7 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use hyper::Method;
 use own_service::BuildService;
-use pando_manager::template::{TemplateError, TemplateName, TemplateRef, TemplateStore};
+use pando_manager::template::{PYTHON_TRAINING, TemplateError, TemplateName, TemplateRef, TemplateStore};
 use pando_manager::view::image_store;
 use pando_oci::{ConfigChange, ImageName};
 use recipe::{INTERPRETER, Recipe, StepProgram};
@@ -41,9 +41,8 @@ def load(modules):
 ";
 /// The context of the session in which this runs: its names are not those of later code.
 const CONTEXT: &str = "build";
-/// The program of images' templates, and the argument of their training.
+/// The program of images' templates.
 const PROGRAM: [&str; 3] = ["python3", "-m", "pando"];
-const TRAINING: &str = "print(1)";
 
 /// The advice about steps that reach public addresses only.
 const PUBLIC_ONLY: &str =
@@ -219,7 +218,7 @@ impl Builder<'_> {
             image: Some(made.whole()),
             environment: modules.into(),
             memory: Some(memory.clone()),
-            train_arguments: vec![TRAINING.into()],
+            train_arguments: vec![PYTHON_TRAINING.into()],
             replace: true,
             ..NewTemplate::default()
         };
