@@ -123,7 +123,7 @@ impl BuildCell<'_> {
             for some in paths.chunks(PATHS) {
                 let failed = self.execute([words.as_slice(), some].concat(), BTreeMap::new(), report).await?;
                 if let Some(message) = failed {
-                    return Ok(Some(format!("cannot copy files into the cell: {}: {message}", words.join(" "))));
+                    return Ok(Some(format!("cannot copy files into the cell: {}: {message}", words[0])));
                 }
             }
         }

@@ -203,7 +203,8 @@ impl Builder<'_> {
         // The template's program is not an argument of the image's entrypoint.
         let mut changes: Vec<ConfigChange> = vec![change("ENTRYPOINT []".into())?];
         for (variable, value) in env {
-            changes.push(change(format!("ENV {variable}={value}"))?);
+            // One pair of quotes is removed.
+            changes.push(change(format!("ENV {variable}=\"{value}\""))?);
         }
         let (client, number, image) = (self.client.clone(), cell.number().to_owned(), made.clone());
         // It has connections and threads of its own.
