@@ -162,7 +162,7 @@ impl Job {
     }
 
     /// Transfers as many bytes as possible. `false`: the job has ended, and its operator has received everything. Without
-    /// `are_files_writable`, a job that writes a file keeps its input: another one reads the cell's changes, which must not change meanwhile.
+    /// `are_files_writable`, a job that writes a file keeps its input, because another one reads the changes of the cell.
     pub(super) fn pump(&mut self, files: &mut Files, are_files_writable: bool, report: Report<'_>) -> bool {
         if are_files_writable || !self.task.as_ref().is_some_and(FileTask::writes) {
             self.write_input(files);

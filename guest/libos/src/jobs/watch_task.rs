@@ -152,7 +152,7 @@ impl WatchTask {
             match self.add(files, &path, IN_DONT_FOLLOW, true) {
                 // It may have been removed meanwhile, or may not be read.
                 Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => {}
-                // What happens in it is lost.
+                // Its events are lost.
                 Err(_) => self.append(IN_Q_OVERFLOW, 0, &[]),
             }
         }
