@@ -94,7 +94,7 @@ fn files_in_a_new_directory_are_reported_however_slow_the_client_is() {
 fn a_process_that_leaves_its_group_does_not_write_on_without_a_client() {
     needs_kvm!();
     let (fixture, service) = started();
-    let script = "busybox setsid sh -c 'echo $$ > /w/pid; while echo text; do :; done' & wait";
+    let script = "busybox setsid sh -c 'echo $$ > /w/pid; exec busybox yes' & wait";
     let program = json!({ "arguments": ["busybox", "sh", "-c", script], "output_limit": 1000 }).to_string() + "\n";
     let lines = BufReader::new(service.send("POST", "/v1/cells/box/exec", program.as_bytes())).lines().map_while(Result::ok);
     let mut written = 0;
