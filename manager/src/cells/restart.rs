@@ -82,10 +82,10 @@ impl ManagedCell {
         }
     }
 
-    /// The cell as which it was started again. Waits until that is decided. `None`: it was not.
+    /// The cell as which it was started again. Waits until that is decided. `None`: it was not, or a client has removed it.
     async fn restarted_or_over(&self) -> Option<Arc<ManagedCell>> {
         let mut changed = self.changed.subscribe();
-        loop {
+        while !self.is_removed() {
             {
                 let state = self.lock();
                 if state.successor.is_some() || !state.may_restart {
@@ -95,6 +95,7 @@ impl ManagedCell {
             // This cell holds the sender.
             let _ = changed.changed().await;
         }
+        None
     }
 
     /// Whether it may be started again.
