@@ -8,7 +8,7 @@ use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
 use super::origin::CellOrigin;
 use super::pool::TemplatePool;
-use super::reader::ReadPositions;
+use super::read_positions::ReadPositions;
 use super::restart_policy::RestartPolicy;
 use super::spec::{CellOutcome, CellSignal, CellSummary, EndReason, ManagedCellSpec, ProgramConfiguration};
 use super::tasks::lock;

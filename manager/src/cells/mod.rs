@@ -22,6 +22,7 @@ mod networks;
 mod origin;
 mod pool;
 mod provider;
+mod read_positions;
 mod reader;
 mod restart;
 mod restart_policy;
@@ -442,7 +443,8 @@ impl Manager {
         self.lock().end(cell, ENDED_KEPT);
     }
 
-    /// Removes ended cells, in the order in which they ended, until the logs of the others fit their budget. Those that a client reads stay.
+    /// Removes ended cells, in the order in which they ended, until the logs of the others fit their budget. Those that a client reads
+    /// stay.
     fn remove_ended(&self) {
         let mut cells = self.lock();
         let ended: Vec<u64> = cells.ended().filter(|cell| Arc::strong_count(cell) == 1).map(|cell| cell.id()).collect();

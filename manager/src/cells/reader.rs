@@ -2,37 +2,9 @@
 //! Readers of cells' output: from a position on, live, and with or without loss.
 
 use super::cell::ManagedCell;
+use super::read_positions::ReadPositions;
 use super::spec::OutputPiece;
-use super::tasks::lock;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use tokio::sync::watch;
-
-/// The read positions of the clients for which a cell waits. A cell that is started again has those of the one before.
-#[derive(Debug)]
-pub(super) struct ReadPositions {
-    positions: Mutex<BTreeMap<u64, u64>>,
-    /// Notified when a position changes.
-    pub(super) changed: watch::Sender<()>,
-}
-
-impl Default for ReadPositions {
-    fn default() -> ReadPositions {
-        ReadPositions { positions: Mutex::default(), changed: watch::channel(()).0 }
-    }
-}
-
-impl ReadPositions {
-    /// The first of them. `None`: the cell waits for no client.
-    pub(super) fn first(&self) -> Option<u64> {
-        lock(&self.positions).values().copied().min()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, u64>)) {
-        change(&mut lock(&self.positions));
-        self.changed.send_replace(());
-    }
-}
+use std::sync::Arc;
 
 /// A client for which a cell waits: nothing after its position is dropped, even if the cell is started again.
 pub struct Reader {
