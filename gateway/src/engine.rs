@@ -11,7 +11,8 @@ use crate::rules::Rules;
 use crate::stack_counts::StackCounts;
 use crate::tcp_proxy::{TcpProxy, TransferCounts, unreachable};
 use crate::udp_proxy::{DatagramCounts, EPHEMERAL_PORTS, UdpProxy};
-use crate::{GatewayAddresses, HostPort, PortForward, Protocol, Rule, sockets};
+use crate::virtual_hosts::{RoutedClient, VirtualHostListener, VirtualHostProxy};
+use crate::{GatewayAddresses, HostPort, NameDirectory, PortForward, Protocol, Rule, VirtualHosts, sockets};
 use pando_stack::{Config, DatagramVerdict, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, Unreachable, Verdict};
 use rustix::io::Errno;
 use rustix::net::accept_with;
@@ -53,6 +54,7 @@ pub struct GatewayReport {
 pub struct Gateway {
     handle: Handle,
     listeners: Vec<HostListener>,
+    virtual_hosts: Option<VirtualHostListener>,
     rules: Rules,
     resolvers: Vec<SocketAddr>,
     /// Descriptors that it may use.
@@ -71,7 +73,22 @@ impl Gateway {
         let listeners = forwards.iter().map(HostListener::bind).collect::<Result<Vec<_>, _>>()?;
         let handle = Handle::new().map_err(host)?;
         let resolvers = resolvers.into_iter().take(MAX_RESOLVERS).collect();
-        Ok(Gateway { handle, listeners, rules: Rules::new(rules), resolvers, descriptors })
+        Ok(Gateway { handle, listeners, virtual_hosts: None, rules: Rules::new(rules), resolvers, descriptors })
+    }
+
+    /// Listens for clients that choose their cell by name. [`Gateway::run_with_wakeup`] needs a directory for them.
+    ///
+    /// # Errors
+    /// The host does not listen at this address.
+    pub fn bind_virtual_hosts(&mut self, config: VirtualHosts) -> Result<(), BindError> {
+        self.virtual_hosts = Some(VirtualHostListener::bind(config)?);
+        Ok(())
+    }
+
+    /// The address of its virtual hosts, with the port that the host chose.
+    #[must_use]
+    pub fn virtual_hosts(&self) -> Option<SocketAddr> {
+        self.virtual_hosts.as_ref().map(|listener| listener.config.address)
     }
 
     /// A handle that wakes and stops it.
@@ -82,7 +99,8 @@ impl Gateway {
 
     /// Its open descriptors, which a process that runs it must keep.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.listeners.iter().map(|listener| listener.socket.as_fd()).chain([self.handle.event()])
+        let named = self.virtual_hosts.iter().map(|listener| listener.socket.as_fd());
+        self.listeners.iter().map(|listener| listener.socket.as_fd()).chain(named).chain([self.handle.event()])
     }
 
     /// Duplicates the gateway with its listening sockets, for a forked process.
@@ -90,9 +108,11 @@ impl Gateway {
     /// # Errors
     /// The host has no descriptors.
     pub fn duplicate(&self) -> std::io::Result<Gateway> {
-        let Gateway { handle, listeners, rules, resolvers, descriptors } = self;
+        let Gateway { handle, listeners, virtual_hosts, rules, resolvers, descriptors } = self;
         let listeners = listeners.iter().map(HostListener::duplicate).collect::<Result<_, _>>()?;
-        Ok(Gateway { handle: handle.clone(), listeners, rules: rules.clone(), resolvers: resolvers.clone(), descriptors: *descriptors })
+        let virtual_hosts = virtual_hosts.as_ref().map(VirtualHostListener::duplicate).transpose()?;
+        let (handle, rules, resolvers) = (handle.clone(), rules.clone(), resolvers.clone());
+        Ok(Gateway { handle, listeners, virtual_hosts, rules, resolvers, descriptors: *descriptors })
     }
 
     /// The forwards, in their order, each with its listening address.
@@ -119,10 +139,10 @@ impl Gateway {
         report: impl FnMut(Refused),
     ) -> std::io::Result<GatewayReport> {
         let handle = self.handle.clone();
-        self.run_with_wakeup(&handle, addresses, host_port, report)
+        self.run_with_wakeup(&handle, addresses, host_port, None, report)
     }
 
-    /// [`Gateway::run`] for a gateway that `wakeup` wakes and stops, instead of its handle.
+    /// [`Gateway::run`] for a gateway that `wakeup` wakes and stops, instead of its handle. `directory` knows the cells of virtual hosts.
     ///
     /// # Errors
     /// Those of [`Gateway::run`].
@@ -131,11 +151,13 @@ impl Gateway {
         wakeup: &impl Wakeup,
         addresses: &GatewayAddresses,
         host_port: impl HostPort,
+        directory: Option<&mut dyn NameDirectory>,
         report: impl FnMut(Refused),
     ) -> std::io::Result<GatewayReport> {
-        let Gateway { handle: _, listeners, rules, resolvers, descriptors } = self;
+        let Gateway { handle: _, listeners, virtual_hosts, rules, resolvers, descriptors } = self;
         let poll = poll(&listeners, wakeup)?;
         let max_connections = MAX_CONNECTIONS.min(descriptors / 2);
+        let virtual_hosts = VirtualHostProxy::new(&poll, virtual_hosts, directory, max_connections / 2)?;
         let host_side = HostSide {
             poll,
             routes: Routes::new(rules, addresses),
@@ -161,6 +183,7 @@ impl Gateway {
             stack: Stack::new(config, 0),
             host_port,
             host_side,
+            virtual_hosts,
             addresses: addresses.clone(),
             start: Instant::now(),
             is_tx_full: false,
@@ -211,10 +234,11 @@ struct HostSide {
     now: u64,
 }
 
-struct Engine<S, T> {
+struct Engine<'a, S, T> {
     stack: Stack,
     host_port: S,
     host_side: HostSide,
+    virtual_hosts: VirtualHostProxy<'a>,
     addresses: GatewayAddresses,
     start: Instant,
     /// The host port's queue was full.
@@ -262,7 +286,7 @@ impl Listeners for HostSide {
     }
 }
 
-impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
+impl<S: HostPort, T: FnMut(Refused)> Engine<'_, S, T> {
     fn run(&mut self, wakeup: &impl Wakeup) -> std::io::Result<()> {
         let mut drain_deadline = None;
         let mut has_more = true;
@@ -272,7 +296,7 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
             let stopped = wakeup.take_stop_request();
             self.host_side.now = self.start.elapsed().as_nanos() as u64;
             for (token, ready) in events {
-                self.process(token, ready);
+                self.process(token, ready)?;
             }
             has_more = self.run_once();
             while let Some(refused) = self.host_side.routes.unreported() {
@@ -294,14 +318,18 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
         let HostSide { tcp_proxy, udp_proxy, dns_proxy, .. } = host_side;
         let tx_deadline =
             if self.is_tx_full { Some(host_side.now.saturating_add(FULL_QUEUE_DELAY.as_nanos() as u64)) } else { self.stack.deadline() };
-        let deadlines = [tx_deadline, tcp_proxy.deadline(), udp_proxy.deadline(), dns_proxy.deadline(), drain_deadline];
+        let named_deadline = self.virtual_hosts.deadline();
+        let deadlines = [tx_deadline, tcp_proxy.deadline(), udp_proxy.deadline(), dns_proxy.deadline(), named_deadline, drain_deadline];
         let first = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(first.saturating_sub(self.start.elapsed().as_nanos() as u64)))
     }
 
     /// Handles a descriptor's events.
-    fn process(&mut self, token: Token, ready: Ready) {
-        let Engine { stack, host_port, host_side, .. } = self;
+    ///
+    /// # Errors
+    /// The directory of cells cannot be reached any more.
+    fn process(&mut self, token: Token, ready: Ready) -> std::io::Result<()> {
+        let Engine { stack, host_port, host_side, virtual_hosts, .. } = self;
         let now = host_side.now;
         match token {
             Token::Waker => {}
@@ -320,7 +348,11 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
                 let HostSide { poll, routes, dns_proxy, .. } = host_side;
                 dns_proxy.process_ready(index as usize, &mut DnsContext { poll, routes, stack, sink: host_port, now });
             }
+            Token::VirtualHosts => virtual_hosts.note_connections(),
+            Token::VirtualHostClient(index) => virtual_hosts.process(index as usize, now),
+            Token::Directory => virtual_hosts.process_answers(&host_side.poll, now)?,
         }
+        Ok(())
     }
 
     /// Does a bounded part of all pending work. Returns whether there is more.
@@ -335,7 +367,7 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
             }
             frames += 1;
         }
-        let may_accept = self.accept();
+        let may_accept = self.accept() | self.accept_by_name();
         while let Some((index, incoming)) = self.host_side.tcp_proxy.next_retry(self.host_side.now) {
             self.connect_cell(index, incoming);
         }
@@ -352,8 +384,9 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
     }
 
     fn expire(&mut self) {
-        let Engine { stack, host_port, host_side, .. } = self;
+        let Engine { stack, host_port, host_side, virtual_hosts, .. } = self;
         let HostSide { poll, routes, tcp_proxy, udp_proxy, dns_proxy, now, .. } = host_side;
+        virtual_hosts.expire(*now);
         tcp_proxy.expire(*now);
         udp_proxy.expire(*now);
         dns_proxy.expire(&mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
@@ -366,7 +399,7 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
     }
 
     fn process_event(&mut self, event: SocketEvent) {
-        let Engine { stack, host_port, host_side, .. } = self;
+        let Engine { stack, host_port, host_side, virtual_hosts, .. } = self;
         let HostSide { poll, routes, tcp_proxy, udp_proxy, dns_proxy, listeners, unanswered, accepted_ports, now, .. } = host_side;
         match event {
             SocketEvent::Accepted(id) => match stack.tuple(id) {
@@ -383,7 +416,13 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
             SocketEvent::Failed(id, _) if tcp_proxy.retry_later(id, accepted_ports, *now) => {}
             SocketEvent::Failed(id, _) => {
                 *unanswered += u64::from(tcp_proxy.is_connecting_cell(id));
-                tcp_proxy.failed(id, stack, *now);
+                match tcp_proxy.take_unaccepted(id, poll) {
+                    Some((socket, protocol)) => {
+                        stack.abort(id);
+                        virtual_hosts.return_client(poll, socket, protocol, *now);
+                    }
+                    None => tcp_proxy.failed(id, stack, *now),
+                }
                 dns_proxy.close(id, stack);
             }
             SocketEvent::Closed(id) => {
@@ -425,7 +464,7 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
                         // A socket without these options works all the same.
                         let _ = sockets::prepare(&socket);
                         let HostSide { poll, tcp_proxy, now, .. } = &mut self.host_side;
-                        let incoming = IncomingConnection { to, since: *now };
+                        let incoming = IncomingConnection { to, since: *now, by_name: None };
                         match tcp_proxy.insert_incoming(poll, socket, incoming) {
                             Ok(index) => self.connect_cell(index, incoming),
                             Err(_) => self.host_side.unanswered += 1,
@@ -440,6 +479,22 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
             }
         }
         false
+    }
+
+    /// Accepts clients of virtual hosts, and connects those whose cells are known. Returns whether more are pending.
+    fn accept_by_name(&mut self) -> bool {
+        let used = self.host_side.connections() + self.virtual_hosts.len();
+        let room = self.host_side.max_connections.saturating_sub(used);
+        let may_accept = self.virtual_hosts.accept(&self.host_side.poll, room, self.host_side.now);
+        while let Some(RoutedClient { socket, to, protocol }) = self.virtual_hosts.next_routed() {
+            let HostSide { poll, tcp_proxy, now, .. } = &mut self.host_side;
+            let incoming = IncomingConnection { to, since: *now, by_name: Some(protocol) };
+            match tcp_proxy.insert_incoming(poll, socket, incoming) {
+                Ok(index) => self.connect_cell(index, incoming),
+                Err(_) => self.host_side.unanswered += 1,
+            }
+        }
+        may_accept
     }
 
     /// Connects to the cell on behalf of a forward's client.
@@ -461,6 +516,10 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
 
 impl HostSide {
     fn has_room(&self) -> bool {
-        self.tcp_proxy.len() + self.dns_proxy.len() < self.max_connections
+        self.connections() < self.max_connections
+    }
+
+    fn connections(&self) -> usize {
+        self.tcp_proxy.len() + self.dns_proxy.len()
     }
 }

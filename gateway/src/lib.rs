@@ -9,6 +9,8 @@
 //! [`Rule`]s allow destinations; without rules nothing can be reached. The host's own addresses are allowed one by one, its loopback at
 //! the gateway's own address. DNS queries go to the host's resolvers; the responses give the addresses of a rule's name.
 //!
+//! [`VirtualHosts`] are one listening address for many cells: the name that a client requests chooses the cell.
+//!
 //! [`Tap`] is the alternative with a TAP device: it forwards frames unchanged.
 //!
 //! [`Gateway::bind`] opens the sockets that may need a privilege, before the process drops its privileges. [`Gateway::run`] is the
@@ -26,6 +28,7 @@ mod listeners;
 mod poll;
 mod port_forward;
 mod proxy_state;
+mod request_name;
 mod routes;
 mod rules;
 mod sockets;
@@ -34,15 +37,17 @@ mod tap;
 mod tcp_proxy;
 mod timers;
 mod udp_proxy;
+mod virtual_hosts;
 
 pub use engine::{Counts, Gateway, GatewayReport};
 pub use listeners::BindError;
 pub use pando_stack::{HostPort, TxSink};
 pub use poll::{Handle, Wakeup};
-pub use port_forward::PortForward;
+pub use port_forward::{PortForward, Publication};
 pub use routes::Refused;
 pub use rules::Rule;
 pub use tap::{Tap, TapCounts};
+pub use virtual_hosts::{DirectoryAnswer, NameDirectory, VirtualHosts};
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

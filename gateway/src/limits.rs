@@ -51,5 +51,21 @@ pub(crate) const MAX_TURN_BYTES: usize = 512 << 10;
 pub(crate) const MAX_REPORTED: usize = 8;
 /// The listen backlog of a forwarded port.
 pub(crate) const BACKLOG: i32 = 4096;
+/// Bytes of a client's first request that may come before its cell is chosen: as much as servers take for a head.
+pub(crate) const MAX_HEAD_BYTES: usize = 16 << 10;
+/// Headers of a client's first request.
+pub(crate) const MAX_HEADERS: usize = 100;
+/// Bytes of a cell's name in a host name: DNS allows no more for the whole.
+pub(crate) const MAX_NAME_BYTES: usize = 253;
+/// How long a client may take for the head of its first request.
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client waits for the directory of cells.
+pub(crate) const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a refused client may take to read the reason.
+pub(crate) const CLOSING_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of a refused client that are discarded before its connection is reset.
+pub(crate) const MAX_DISCARDED_BYTES: usize = 64 << 10;
+/// Queries at the directory of cells at a time: their messages fit into the buffers of a socket.
+pub(crate) const MAX_NAME_QUERIES: usize = 64;
 /// How long to wait when the host port's queue is full.
 pub(crate) const FULL_QUEUE_DELAY: Duration = Duration::from_millis(1);

@@ -30,6 +30,18 @@ pub enum BindError {
     Host(Errno),
 }
 
+impl BindError {
+    /// The error for an address at which the host does not listen.
+    pub(crate) fn of(errno: Errno, at: SocketAddr) -> BindError {
+        match errno {
+            Errno::ADDRINUSE => BindError::Taken(at),
+            Errno::ACCESS => BindError::Privileged(at),
+            Errno::ADDRNOTAVAIL => BindError::NotHere(at),
+            errno => BindError::Refused(at, errno),
+        }
+    }
+}
+
 /// A listening forward.
 #[derive(Debug)]
 pub(crate) struct HostListener {
@@ -60,12 +72,7 @@ impl HostListener {
             Protocol::Udp => sockets::udp_socket_at(at),
         };
         let named = bound.and_then(|socket| Ok((SocketAddr::try_from(getsockname(&socket)?)?, socket)));
-        let (address, socket) = named.map_err(|errno| match errno {
-            Errno::ADDRINUSE => BindError::Taken(at),
-            Errno::ACCESS => BindError::Privileged(at),
-            Errno::ADDRNOTAVAIL => BindError::NotHere(at),
-            errno => BindError::Refused(at, errno),
-        })?;
+        let (address, socket) = named.map_err(|errno| BindError::of(errno, at))?;
         Ok(HostListener { socket, address, cell: forward.cell, protocol: forward.protocol })
     }
 

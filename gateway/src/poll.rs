@@ -32,6 +32,12 @@ pub(crate) enum Token {
     Flow(u32),
     /// A DNS query.
     DnsQuery(u32),
+    /// The listening socket of virtual hosts.
+    VirtualHosts,
+    /// A client of virtual hosts.
+    VirtualHostClient(u32),
+    /// The directory of cells.
+    Directory,
 }
 
 impl Token {
@@ -43,6 +49,9 @@ impl Token {
             Token::Proxy(index) => (3, index),
             Token::Flow(index) => (4, index),
             Token::DnsQuery(index) => (5, index),
+            Token::VirtualHosts => (6, 0),
+            Token::VirtualHostClient(index) => (7, index),
+            Token::Directory => (8, 0),
         };
         kind << 32 | u64::from(index)
     }
@@ -55,6 +64,9 @@ impl Token {
             3 => Token::Proxy(index),
             4 => Token::Flow(index),
             5 => Token::DnsQuery(index),
+            6 => Token::VirtualHosts,
+            7 => Token::VirtualHostClient(index),
+            8 => Token::Directory,
             _ => Token::Waker,
         }
     }
@@ -74,6 +86,11 @@ impl Poll {
     /// Watches a descriptor until it is closed.
     pub(crate) fn add(&self, descriptor: impl AsFd, token: Token, ready: Ready) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token.to_bits()), ready)?)
+    }
+
+    /// Ends watching a descriptor that stays open.
+    pub(crate) fn remove(&self, descriptor: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, descriptor)?)
     }
 
     /// Waits until descriptors are ready, or until `timeout` has passed. Returns their events.

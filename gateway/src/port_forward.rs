@@ -50,6 +50,44 @@ impl FromStr for PortForward {
     }
 }
 
+/// How a port of a cell is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Publication {
+    /// At a port of the host.
+    Forward(PortForward),
+    /// At the address of the service for all cells, where a client chooses the cell by name. TCP only.
+    ByName(u16),
+}
+
+impl fmt::Display for Publication {
+    /// Writes it as [`FromStr`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Publication::Forward(forward) => forward.fmt(f),
+            Publication::ByName(port) => port.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Publication {
+    type Err = String;
+
+    /// Parses `[ADDR:]HOST:CELL[/udp]` or `PORT`.
+    fn from_str(text: &str) -> Result<Publication, String> {
+        if text.contains(':') {
+            return text.parse().map(Publication::Forward);
+        }
+        match port(text.strip_suffix("/tcp").unwrap_or(text)) {
+            Ok(0) => Err("port 0 of a cell is invalid: give the port at which the program listens".into()),
+            Ok(port) => Ok(Publication::ByName(port)),
+            Err(error) if text.ends_with("/udp") => {
+                Err(format!("{error}; a name leads to TCP ports only: give HOST:CELL/udp, the host's port and the cell's"))
+            }
+            Err(error) => Err(format!("{error}, or HOST:CELL, such as 8080:80, the host's port and the cell's")),
+        }
+    }
+}
+
 fn port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| format!("`{text}` is not a port: give a number up to 65535"))
 }
@@ -66,7 +104,20 @@ fn address(text: &str) -> Result<IpAddr, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PortForward, Protocol};
+    use super::{PortForward, Protocol, Publication};
+
+    #[test]
+    fn a_port_alone_is_published_by_name() {
+        assert_eq!("80".parse(), Ok(Publication::ByName(80)));
+        assert_eq!("80/tcp".parse(), Ok(Publication::ByName(80)));
+        for text in ["8080:80", "0.0.0.0:1:2/udp"] {
+            let parsed = text.parse::<Publication>();
+            assert_eq!(parsed.map(|published| matches!(published, Publication::Forward(_))), Ok(true), "{text}");
+        }
+        for text in ["", "0", "65536", "80/udp", "x", "80:", "-1"] {
+            assert!(text.parse::<Publication>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn forwards_are_read_as_people_write_them() {

@@ -2,6 +2,7 @@
 //! The states of a proxied connection, and their transitions.
 
 use crate::poll::Ready;
+use crate::request_name::ClientProtocol;
 use pando_stack::{ConnectionId, Tuple};
 use std::net::SocketAddr;
 
@@ -12,6 +13,8 @@ pub(crate) struct IncomingConnection {
     pub(crate) to: SocketAddr,
     /// When it started.
     pub(crate) since: u64,
+    /// The protocol of a client of virtual hosts; `None`: a forward's client.
+    pub(crate) by_name: Option<ClientProtocol>,
 }
 
 /// How far a pair of connections is established.

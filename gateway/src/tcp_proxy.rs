@@ -4,6 +4,7 @@
 use crate::limits::{HANDSHAKE_TIMEOUT, MAX_RETRYING, MAX_TURN_BYTES, RETRY_INTERVAL, RETRY_TIME};
 use crate::poll::{Poll, Ready, Token};
 use crate::proxy_state::{CellStream, HostStream, IncomingConnection, ProxyState};
+use crate::request_name::ClientProtocol;
 use crate::sockets;
 use crate::timers::Timers;
 use pando_stack::{ConnectionId, Refusal, Stack, TcpOptions, Tuple, TxSink, Unreachable};
@@ -183,7 +184,9 @@ impl TcpProxy {
         let Some(connection) = self.list.get_mut(index) else { return false };
         let ProxyState::ConnectingCell(_, incoming) = connection.state else { return false };
         let is_late = now >= incoming.since.saturating_add(RETRY_TIME.as_nanos() as u64);
-        if answered.contains(&incoming.to.port()) || connection.from_host.has_failed() || is_late || self.retries.len() >= MAX_RETRYING {
+        // Behind virtual hosts, another cell may have the address by now.
+        let has_accepted = incoming.by_name.is_none() && answered.contains(&incoming.to.port());
+        if has_accepted || connection.from_host.has_failed() || is_late || self.retries.len() >= MAX_RETRYING {
             return false;
         }
         let at = now.saturating_add(RETRY_INTERVAL.as_nanos() as u64);
@@ -200,6 +203,17 @@ impl TcpProxy {
             ProxyState::Waiting(incoming, _) => Some((index, incoming)),
             _ => None,
         }
+    }
+
+    /// Removes the connection of a client of virtual hosts that its cell did not accept.
+    pub(crate) fn take_unaccepted(&mut self, id: ConnectionId, poll: &Poll) -> Option<(OwnedFd, ClientProtocol)> {
+        let index = self.by_id.get(&id).copied()?;
+        let connection = self.list.get(index)?;
+        let ProxyState::ConnectingCell(_, IncomingConnection { by_name: Some(protocol), .. }) = connection.state else { return None };
+        if connection.from_host.has_failed() || poll.remove(&connection.socket).is_err() {
+            return None;
+        }
+        self.remove(index).map(|socket| (socket, protocol))
     }
 
     /// Ends a forwarded connection.

@@ -71,6 +71,9 @@ pub struct Server {
     pub free_bytes: u64,
     /// Clones that can reach external networks at a time.
     pub gateways: usize,
+    /// The address at which clients reach cells by name; missing if there is none.
+    #[serde(default)]
+    pub listen: Option<String>,
 }
 
 /// A template to create.
@@ -191,7 +194,8 @@ pub struct NewCell {
     /// `example.org:443`. It then has a network of its own.
     pub allow: Vec<String>,
     /// Ports of the host that lead to it: `[ADDR:]HOST:CELL[/udp]`, as in `pando clone -p`; port 0 of the host lets the host choose. It
-    /// then has a network of its own.
+    /// then has a network of its own. A port alone (`80`) is reached by the cell's name, at the address of `pando serve --listen`; the
+    /// first one without its number, others as `PORT.NAME`. It then has no other network.
     pub publish: Vec<String>,
     /// When the cell is started again after its end, under its name and with a new number: `no`, `on-failure`, `on-failure:NUMBER` (of
     /// restarts), `always` or `unless-stopped`, which is the same. Only for `POST /v1/cells` [default: no].

@@ -10,7 +10,7 @@ use crate::size::Size;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use clap_complete::ArgValueCandidates;
-use pando_gateway::{PortForward, Protocol, Rule};
+use pando_gateway::{PortForward, Protocol, Publication, Rule};
 use pando_kernel::network::link::Link;
 use pando_kernel::{Share, Weight};
 use pando_manager::limits::Limits;
@@ -204,9 +204,9 @@ pub(crate) struct NetworkOptions {
     pub(crate) net: Option<Net>,
 
     /// Publish the cell's port CELL at this host's port HOST (repeatable): at 127.0.0.1, or at ADDR (0.0.0.0 for all interfaces). It
-    /// allows no outgoing connections
-    #[arg(short = 'p', long = "publish", value_name = "[ADDR:]HOST:CELL[/udp]")]
-    pub(crate) publish: Vec<PortForward>,
+    /// allows no outgoing connections. A port alone (`80`) is published by name, at the address of `pando serve --listen`: with -d
+    #[arg(short = 'p', long = "publish", value_name = "[[ADDR:]HOST:]CELL[/udp]")]
+    pub(crate) publish: Vec<Publication>,
 
     /// Publish every port that the container image exposes, each at a port of 127.0.0.1 that the host chooses
     #[arg(short = 'P', long)]
@@ -257,10 +257,12 @@ impl NetworkOptions {
     /// The options with the ports that an image exposes, if all are to be published.
     pub(crate) fn with_exposed(&self, ports: &[ExposedPort]) -> NetworkOptions {
         let mut options = NetworkOptions { publish_all: false, ..self.clone() };
-        let forward = |port: &ExposedPort| PortForward {
-            host: (Ipv4Addr::LOCALHOST, 0).into(),
-            cell: port.number,
-            protocol: if port.is_udp { Protocol::Udp } else { Protocol::Tcp },
+        let forward = |port: &ExposedPort| {
+            Publication::Forward(PortForward {
+                host: (Ipv4Addr::LOCALHOST, 0).into(),
+                cell: port.number,
+                protocol: if port.is_udp { Protocol::Udp } else { Protocol::Tcp },
+            })
         };
         options.publish.extend(ports.iter().filter(|_| self.publish_all).map(forward));
         options
@@ -280,6 +282,12 @@ impl NetworkOptions {
     /// The port forwards for `pando serve`.
     pub(crate) fn published(&self) -> Vec<String> {
         self.publish.iter().map(ToString::to_string).collect()
+    }
+
+    /// The ports of the host that lead to the cell.
+    pub(crate) fn forwards(&self) -> Vec<PortForward> {
+        let forward = |published: &Publication| if let Publication::Forward(forward) = published { Some(*forward) } else { None };
+        self.publish.iter().filter_map(forward).collect()
     }
 
     /// The rules if no other options than `--net gateway`, `--allow` and `-p` are given; otherwise `None`.
@@ -303,6 +311,9 @@ impl TryFrom<&NetworkOptions> for NetworkSpec {
     /// Fails if the options contradict each other.
     fn try_from(options: &NetworkOptions) -> Result<NetworkSpec, Failure> {
         let NetworkOptions { net, publish, publish_all: _, allow, link, pcap } = options;
+        if let Some(Publication::ByName(port)) = publish.iter().find(|published| matches!(published, Publication::ByName(_))) {
+            return Err(Failure::ByName(*port));
+        }
         let uplink = match (net, publish.is_empty() && allow.is_empty()) {
             (Some(Net::None), true) | (None, true) => UplinkSpec::None,
             (Some(Net::Private), true) => UplinkSpec::Private,
@@ -312,7 +323,7 @@ impl TryFrom<&NetworkOptions> for NetworkSpec {
                 // `--net gateway` alone allows public addresses; `-p` alone allows no outgoing connections.
                 let is_public = allow.is_empty() && net.is_some();
                 let rules = if is_public { vec![Rule::PUBLIC] } else { allow.iter().map(AllowRule::rule).collect() };
-                UplinkSpec::Gateway { rules, forwards: publish.clone() }
+                UplinkSpec::Gateway { rules, forwards: options.forwards() }
             }
         };
         let without = match (&uplink, link, pcap) {

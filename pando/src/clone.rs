@@ -279,7 +279,7 @@ fn single(
         // Clones write nothing back to the host.
         written: 0,
         stats: options.stats,
-        publish: &options.connection.publish,
+        publish: &options.connection.forwards(),
         observer,
         start: None,
     };

@@ -48,6 +48,11 @@ pub(crate) enum Failure {
     /// `-p` or `--allow` with a network other than the gateway.
     #[error("-p and --allow need a gateway: omit --net, or use `--net gateway`")]
     NoGateway,
+    /// A port is to be published by name, without the service.
+    #[error(
+        "--publish {0} publishes the port by name, which only `pando serve --listen` does: add -d, or give HOST:CELL, such as --publish 8080:{0}"
+    )]
+    ByName(u16),
     /// A network option without a network.
     #[error("{0} needs a network: add `--net gateway`, `--net private` or `--net tap:NAME`")]
     NoNetwork(&'static str),

@@ -71,6 +71,9 @@ pub(crate) fn network(error: &NetworkError) -> String {
 pub(crate) fn manager(error: &ManagerError) -> String {
     match error {
         ManagerError::MemoryFull(_) => format!("{error}: end some, or start it with more (--memory)"),
+        ManagerError::NoVirtualHosts => {
+            format!("{error}: start it with --listen 127.0.0.1:8080, or publish the port at one of the host (--publish 8080:80)")
+        }
         ManagerError::NoGateway(0) => "this service has no gateways: start it with --gateways N, for N clones at a time".into(),
         ManagerError::NoGateway(_) => format!("{error}: end some clones, or start it with more (--gateways)"),
         ManagerError::TooManyFiles => {

@@ -12,6 +12,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+/// Bytes of a domain: names of cells stand before it.
+const DOMAIN_BYTES: usize = 180;
+
 /// Parses `HOST:CELL[:MODE]` or `NAME:CELL[:MODE]`. As with docker, a path that could be a name begins with `./`. `PATH` alone, made
 /// absolute, is shown under its own name, and changes of it are lost with the cell.
 pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
@@ -198,6 +201,16 @@ pub(crate) fn host_name(text: &str) -> Result<String, String> {
 /// Parses a network's name.
 pub(crate) fn network_name(text: &str) -> Result<String, String> {
     plain_name(text, "network name")
+}
+
+/// Parses a domain. Names are compared in lower case.
+pub(crate) fn domain(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let domain = text.strip_suffix('.').unwrap_or(text);
+    if domain.len() <= DOMAIN_BYTES && domain.split('.').all(is_label) {
+        return Ok(domain.to_ascii_lowercase());
+    }
+    Err(format!("`{text}` is not a domain: give labels of letters, digits and dashes with dots between them, such as cells.example.org"))
 }
 
 fn plain_name(text: &str, kind: &str) -> Result<String, String> {

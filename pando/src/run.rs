@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         limits,
         written: options.write_limit.in_bytes(),
         stats: options.stats,
-        publish: &connection.publish,
+        publish: &connection.forwards(),
         observer: &observer,
         start: Some(&start),
     };

@@ -54,11 +54,13 @@ pub struct NetworkConfig {
     pub mtu: u16,
     /// Seed of the random behaviour of links.
     pub seed: u64,
+    /// Frames of cells reach host ports only, no other cell: a private VLAN.
+    pub is_isolated: bool,
 }
 
 impl Default for NetworkConfig {
     fn default() -> NetworkConfig {
-        NetworkConfig { name: String::new(), pool: Pool::default(), mtu: u16::MAX, seed: 0 }
+        NetworkConfig { name: String::new(), pool: Pool::default(), mtu: u16::MAX, seed: 0, is_isolated: false }
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! The addresses of cells are known; those of hosts behind host ports are learned from the frames that they send. A frame for an
 //! unknown address goes to the host ports, because no cell has it. A group address goes to every port whose cell is not asleep. An ARP
-//! request or a neighbour solicitation goes to the cell with the requested address alone, and wakes it up if it is asleep.
+//! request or a neighbour solicitation goes to the cell with the requested address alone, and wakes it up if it is asleep. In an isolated
+//! network, frames of cells go to host ports only.
 
 use super::address::{Addresses, Mac};
 use super::anti_spoofing::{contains_all_checked, passes_filter};
@@ -211,7 +212,7 @@ impl Switch {
     pub(super) fn shortcut(&self, index: u32, head: &[u8], length: usize) -> Option<(u32, &Owner)> {
         let port = |index: u32| self.ports.get(index as usize)?.as_ref();
         let sender = port(index)?;
-        let is_sound = (ETHERNET_HEADER..=self.largest()).contains(&length) && contains_all_checked(head);
+        let is_sound = !self.config.is_isolated && (ETHERNET_HEADER..=self.largest()).contains(&length) && contains_all_checked(head);
         let passes_filter = sender.addresses.is_some_and(|own| passes_filter(head, &own));
         if !is_sound || !passes_filter || !sender.link.is_perfect() || !self.listeners.is_empty() {
             return None;
@@ -236,7 +237,8 @@ impl Switch {
 
     /// Sends a frame from a port through its anti-spoofing filter and its link. Returns how many ports it may go to.
     pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) -> usize {
-        let fan_out = if frame.first().is_some_and(|first| first & 1 != 0) { self.ports.len() } else { 1 + self.host_ports.len() };
+        let is_group = frame.first().is_some_and(|first| first & 1 != 0);
+        let fan_out = if is_group && !self.is_confined(index) { self.ports.len() } else { 1 + self.host_ports.len() };
         let fan_out = fan_out + self.listeners.len();
         self.receive(index, frame, now, woken);
         fan_out
@@ -304,6 +306,10 @@ impl Switch {
         self.listeners.capture(frame, now);
         self.learn_address(source, sender);
         let known = self.mac_table.get(&target).copied().filter(|_| !target.is_group());
+        if self.is_confined(sender) {
+            let targets = self.host_ports.clone().into_iter().filter(|host_port| known.is_none_or(|known| known == *host_port));
+            return targets.for_each(|host_port| self.deliver(host_port, sender, frame, woken));
+        }
         // A request for the address of one cell (ARP, neighbour solicitation) disturbs no other cell.
         match known.or_else(|| self.requested_port(frame)) {
             Some(port) => self.deliver(port, sender, frame, woken),
@@ -316,6 +322,11 @@ impl Switch {
             }
             None => (0..self.host_ports.len()).for_each(|at| self.deliver(self.host_ports[at], sender, frame, woken)),
         }
+    }
+
+    /// Whether the frames of a port reach host ports only. A port that is gone counts as a cell's.
+    fn is_confined(&self, sender: u32) -> bool {
+        self.config.is_isolated && !self.host_ports.contains(&sender)
     }
 
     /// The port of the cell whose address a frame requests.

@@ -42,6 +42,30 @@ fn frames_for_no_cell_go_to_the_host_port_which_may_answer_from_any_address() {
 }
 
 #[test]
+fn cells_of_an_isolated_network_reach_host_ports_only() {
+    let config = NetworkConfig { is_isolated: true, ..NetworkConfig::default() };
+    for mut bench in NetworkBench::with(2, config, Link::default()) {
+        let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room");
+        let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
+        let outside = stranger(&bench);
+        bench.listen(1, 1);
+        let mut broadcast = packet(&a, &b, 100, 2);
+        broadcast[..6].fill(0xff);
+        // Alone, a frame for another cell would be copied from memory to memory.
+        bench.send(0, &[packet(&a, &b, 100, 1)]);
+        bench.send(0, &[packet(&a, &b, 100, 1), broadcast.clone(), packet(&a, &outside, 100, 3)]);
+        assert_eq!(host_port.receive(9), [broadcast, packet(&a, &outside, 100, 3)]);
+        assert_eq!(bench.traffic(1).received.frames + bench.traffic(1).waiting.frames, 0, "no frame of a cell reaches another one");
+        let answer = packet(&outside, &b, 99, 4);
+        host_port.send([answer.clone().into()]);
+        bench.lab.run_all();
+        assert_eq!(bench.received(1), [[answer]]);
+        drop(host_port);
+        bench.close();
+    }
+}
+
+#[test]
 fn a_switch_learns_the_host_port_of_an_address() {
     for mut bench in NetworkBench::both(1) {
         let host_ports = [0, 1].map(|_| bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room"));

@@ -12,12 +12,12 @@ use super::read_positions::ReadPositions;
 use super::restart_policy::RestartPolicy;
 use super::spec::{CellOutcome, CellSignal, CellSummary, EndReason, ManagedCellSpec, ProgramConfiguration};
 use super::tasks::lock;
+use super::virtual_hosts::CellPorts;
 use super::{Manager, ManagerError};
 use crate::cell::{CellSpec, wait};
 use crate::outcome::{OWN_FAILURE, exit_status};
 use crate::time_limits::TimeLimits;
 use bytes::Bytes;
-use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
 use pando_launch::{CellUse, Command, LaunchError, Nesting, Operator};
@@ -49,8 +49,8 @@ pub struct ManagedCell {
     pub(super) pool: Arc<TemplatePool>,
     pub(super) cell: CellId,
     addresses: Option<Addresses>,
-    /// The ports of the host that lead to it.
-    forwards: Vec<PortForward>,
+    /// Its published ports.
+    ports: CellPorts,
     port: Arc<ConsolePort>,
     since: Instant,
     started: SystemTime,
@@ -179,10 +179,10 @@ impl ManagedCell {
         let guard = cell.create(Arc::clone(operator), &origin.loaded.root)?;
         let cell = guard.id();
         let mut connection = match networks {
-            Some(networks) => networks.connect((id, cell), &spec, requested)?,
+            Some(networks) => networks.connect((id, cell, &name(&spec, id)), &spec, requested)?,
             None => CellConnection::default(),
         };
-        let (addresses, forwards) = (connection.addresses, std::mem::take(&mut connection.forwards));
+        let (addresses, ports) = (connection.addresses, std::mem::take(&mut connection.ports));
         let port = operator.console(cell)?;
         // `write_first_input` sends the rest that does not fit at once.
         let input = Bytes::from(std::mem::take(&mut spec.input));
@@ -208,7 +208,7 @@ impl ManagedCell {
             pool: Arc::clone(&manager.pool),
             cell: guard.release(),
             addresses,
-            forwards,
+            ports,
             port,
             since,
             started,
@@ -527,7 +527,7 @@ impl ManagedCell {
             labels: self.spec.labels.clone(),
             arguments: self.spec.arguments.clone(),
             addresses: self.addresses,
-            forwards: if outcome.is_none() { self.forwards.clone() } else { Vec::new() },
+            ports: if outcome.is_none() { self.ports.of(&self.name()) } else { Vec::new() },
             started: self.started,
             memory,
             cpu,

@@ -19,6 +19,14 @@ pub enum ManagerError {
     /// All gateways are in use.
     #[error("all {0} gateways of this service are in use")]
     NoGateway(usize),
+    /// The service does not lead clients to cells by name.
+    #[error("this service has no address for cells that are reached by name")]
+    NoVirtualHosts,
+    /// A cell cannot be reached by name and have a network of its own.
+    #[error(
+        "a cell that is reached by name has no other network: give --publish HOST:CELL instead of --publish PORT, or omit --allow and --network"
+    )]
+    TwoNetworks,
     /// The templates of running cells keep too many files open.
     #[error("too many open files: the templates of running clones have reached their limit")]
     TooManyFiles,

@@ -11,6 +11,7 @@ use super::tasks::blocking;
 use crate::limits::Limits;
 use crate::root::RootGuard;
 use crate::template::TemplateName;
+use pando_gateway::Publication;
 use pando_kernel::End;
 use pando_launch::Root;
 use std::sync::Arc;
@@ -83,7 +84,7 @@ impl ManagedCell {
             // No two living cells have the same name, and no two have the same port of the host.
             name: None,
             host_name: None,
-            publish: Vec::new(),
+            publish: self.spec.publish.iter().filter(|published| matches!(published, Publication::ByName(_))).copied().collect(),
             // The present limit, from the start of each copy on.
             limits: Limits { time: self.lock().time_limit, ..self.spec.limits },
             ..self.spec.clone()

@@ -4,13 +4,16 @@
 use super::ManagerError;
 use super::tasks::lock;
 use crate::descriptors::Descriptors;
-use crate::network::{GatewaySpec, Launcher, NetworkError, Pump, PumpWaker, SharedNetwork, connect_gateway};
+use crate::network::{
+    CellDirectory, GatewaySpec, Launcher, NetworkError, Pump, PumpWaker, SharedNetwork, connect_gateway, connect_virtual_hosts,
+};
 use crate::report::{Reporter, Warning};
 use pando_confine::Ports;
-use pando_gateway::{PortForward, Rule};
+use pando_gateway::{PortForward, Rule, VirtualHosts};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, Kernel};
 use std::io;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -27,6 +30,7 @@ pub(crate) struct Gateways {
     /// Descriptors for each gateway.
     descriptors: usize,
     launcher: Option<Arc<Launcher>>,
+    virtual_hosts: Option<VirtualHosts>,
     jobs: Sender<RunningGateway>,
     reporter: Reporter,
 }
@@ -36,6 +40,7 @@ pub struct PreparedGateways {
     count: usize,
     descriptors: usize,
     launcher: Option<Arc<Launcher>>,
+    virtual_hosts: Option<VirtualHosts>,
 }
 
 /// A slot for a gateway. It is free again when this is dropped.
@@ -48,25 +53,28 @@ struct RunningGateway {
     program: String,
     /// Kept until the gateway has ended.
     _network: Arc<SharedNetwork>,
-    _slot: GatewaySlot,
+    /// `None`: it is not one of the pool.
+    _slot: Option<GatewaySlot>,
 }
 
 /// The uplink of a cell's network. Dropping it stops the gateway.
 pub(crate) struct CellUplink(Arc<PumpWaker>);
 
 impl PreparedGateways {
-    /// Starts the launcher if `count` is not 0. The calling process must still have a single thread.
+    /// Starts the launcher for `count` gateways and for that of virtual hosts, if there is any. The calling process must still have a
+    /// single thread.
     ///
     /// # Errors
     /// The host allows no more processes, or has too few descriptors for `count` gateways.
-    pub fn start(count: usize, descriptors: Descriptors) -> Result<PreparedGateways, NetworkError> {
-        if count == 0 {
-            return Ok(PreparedGateways { count, descriptors: 0, launcher: None });
+    pub fn start(count: usize, virtual_hosts: Option<VirtualHosts>, descriptors: Descriptors) -> Result<PreparedGateways, NetworkError> {
+        let all = count + usize::from(virtual_hosts.is_some());
+        if all == 0 {
+            return Ok(PreparedGateways { count, descriptors: 0, launcher: None, virtual_hosts });
         }
-        let descriptors = descriptors.of_gateway(count)?;
+        let descriptors = descriptors.of_gateway(all)?;
         // The gateways' own rules limit the ports.
-        let launcher = Launcher::start(None, Ports::All, descriptors, count)?;
-        Ok(PreparedGateways { count, descriptors, launcher: Some(Arc::new(launcher)) })
+        let launcher = Launcher::start(None, Ports::All, descriptors, all)?;
+        Ok(PreparedGateways { count, descriptors, launcher: Some(Arc::new(launcher)), virtual_hosts })
     }
 
     /// Starts a waiting thread for each gateway, because a confined process cannot start more.
@@ -74,17 +82,18 @@ impl PreparedGateways {
     /// # Errors
     /// The host allows no more threads.
     pub(crate) fn threads(self, reporter: &Reporter) -> Result<Gateways, ManagerError> {
-        let PreparedGateways { count, descriptors, launcher } = self;
+        let PreparedGateways { count, descriptors, launcher, virtual_hosts } = self;
         let (jobs, received) = mpsc::channel();
         let received = Arc::new(Mutex::new(received));
-        for _ in 0..count {
+        for _ in 0..count + usize::from(virtual_hosts.is_some()) {
             let (received, reporter) = (Arc::clone(&received), reporter.clone());
             std::thread::Builder::new()
                 .name("gateway".into())
                 .spawn(move || run_gateways(&received, &reporter))
                 .map_err(ManagerError::Thread)?;
         }
-        Ok(Gateways { count, free: Arc::new(Semaphore::new(count)), descriptors, launcher, jobs, reporter: reporter.clone() })
+        let (free, reporter) = (Arc::new(Semaphore::new(count)), reporter.clone());
+        Ok(Gateways { count, free, descriptors, launcher, virtual_hosts, jobs, reporter })
     }
 }
 
@@ -122,9 +131,34 @@ impl Gateways {
         let spec = GatewaySpec { rules, forwards, descriptors: self.descriptors };
         let (pump, forwards) = connect_gateway(kernel, (cell, own), network.id(), launcher, spec, &program, &self.reporter)?;
         let waker = pump.waker();
-        let job = RunningGateway { pump, program, _network: Arc::clone(network), _slot: slot };
+        let job = RunningGateway { pump, program, _network: Arc::clone(network), _slot: Some(slot) };
         self.jobs.send(job).map_err(ManagerError::internal)?;
         Ok((CellUplink(waker), forwards))
+    }
+
+    /// The configuration of virtual hosts, if the service has them.
+    pub(crate) fn virtual_hosts(&self) -> Option<&VirtualHosts> {
+        self.virtual_hosts.as_ref()
+    }
+
+    /// Starts the gateway of virtual hosts. Returns its uplink and the address at which the host listens.
+    ///
+    /// # Errors
+    /// The host does not listen there, or resources for a gateway are missing.
+    pub(crate) fn open_shared(
+        &self,
+        kernel: &Arc<Kernel>,
+        network: &Arc<SharedNetwork>,
+        config: VirtualHosts,
+        directory: Arc<dyn CellDirectory>,
+    ) -> Result<(CellUplink, SocketAddr), ManagerError> {
+        let Some(launcher) = &self.launcher else { return Err(ManagerError::NoVirtualHosts) };
+        let config = (config, self.descriptors);
+        let (pump, address) = connect_virtual_hosts(kernel, network.id(), launcher, config, directory, &self.reporter)?;
+        let waker = pump.waker();
+        let job = RunningGateway { pump, program: "the service".into(), _network: Arc::clone(network), _slot: None };
+        self.jobs.send(job).map_err(ManagerError::internal)?;
+        Ok((CellUplink(waker), address))
     }
 }
 

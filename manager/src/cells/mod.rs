@@ -28,6 +28,7 @@ mod restart;
 mod restart_policy;
 mod spec;
 mod tasks;
+mod virtual_hosts;
 
 use crate::descriptors::Descriptors;
 use crate::environment::HostEnvironment;
@@ -68,6 +69,7 @@ pub use restart_policy::RestartPolicy;
 pub use spec::{
     CellOutcome, CellSignal, CellSource, CellSummary, EndReason, ManagedCellSpec, ManagerSummary, OutputPiece, ProgramConfiguration,
 };
+pub use virtual_hosts::CellPort;
 
 /// Swap space in memory is the memory of all cells divided by this.
 const SWAP_PART: u64 = 8;
@@ -159,7 +161,7 @@ impl Manager {
         let libos = machine::libos(&kernel, &mut timings)?;
         let operator: Arc<dyn Operator> = kernel.clone();
         let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(ManagerError::Thread)?;
-        let networks = CellNetworks::new(Arc::clone(&kernel), gateways.threads(&environment.reporter)?);
+        let networks = CellNetworks::new(Arc::clone(&kernel), gateways.threads(&environment.reporter)?)?;
         let shared = (environment.clone(), store.clone());
         let provider = FileTemplates::new(Arc::clone(&kernel), libos, time_limits.clone(), shared, descriptors.templates);
         let manager = Manager::new(operator, Box::new(provider), Some(networks), (environment, store), (memory, time_limits));
@@ -245,6 +247,7 @@ impl Manager {
             memory: self.memory,
             free: PageCount(self.memory.0.saturating_sub(self.used().0)),
             gateways: self.networks.as_ref().map_or(0, CellNetworks::gateways),
+            listening: self.networks.as_ref().and_then(CellNetworks::listening),
         }
     }
 

@@ -2,10 +2,11 @@
 //! The specification of a clone, and the descriptions of cells for front ends.
 
 use super::restart_policy::RestartPolicy;
+use super::virtual_hosts::CellPort;
 use crate::limits::Limits;
 use crate::template::TemplateName;
 use crate::view::{User, ViewSpec};
-use pando_gateway::{PortForward, Rule};
+use pando_gateway::{Publication, Rule, VirtualHosts};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{End, Stream};
 use pando_launch::Descendant;
@@ -49,8 +50,9 @@ pub struct ManagedCellSpec {
     pub network: Option<String>,
     /// The external destinations that it may reach. If there are any, it has a network of its own.
     pub allow: Vec<Rule>,
-    /// The ports of the host that lead to it. If there are any, it has a network of its own.
-    pub publish: Vec<PortForward>,
+    /// Its published ports. If ports of the host lead to it, it has a network of its own. If it is reached by name, it has no other
+    /// network.
+    pub publish: Vec<Publication>,
     /// The start of its standard input.
     pub input: Vec<u8>,
     /// No input follows `input`.
@@ -128,8 +130,8 @@ pub struct CellSummary {
     pub arguments: Vec<String>,
     /// Its addresses, if it has a network.
     pub addresses: Option<Addresses>,
-    /// The ports of the host that lead to it.
-    pub forwards: Vec<PortForward>,
+    /// Its published ports.
+    pub ports: Vec<CellPort>,
     /// When it was started.
     pub started: SystemTime,
     /// Current size of its private memory.
@@ -207,6 +209,8 @@ pub struct ManagerSummary {
     pub free: PageCount,
     /// Cells that can reach external networks at a time.
     pub gateways: usize,
+    /// The address at which clients choose their cell by name.
+    pub listening: Option<VirtualHosts>,
 }
 
 impl From<&End> for EndReason {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A gateway's process: confines itself and runs the gateway on rings of frames.
 
-use super::messages::{GatewayConfig, GatewayMessage, send_message};
+use super::messages::{GatewayConfig, GatewayMessage, receive_message, send_message, try_send_message};
 use pando_confine::{Needs, limit_calls};
-use pando_gateway::{Gateway, GatewayReport, HostPort, Refused, TxSink, Wakeup};
+use pando_gateway::{DirectoryAnswer, Gateway, GatewayReport, HostPort, NameDirectory, Refused, TxSink, Wakeup};
 use pando_kernel::network::address::Mac;
 use pando_machine::{RingFlags, RingFrame, RingPeer};
 use rustix::io::write;
+use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,8 +58,32 @@ fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher
     let bell = RingBell { flags: flags.clone(), event: ends.own };
     let host_port = RingPort { rings, flags, owner: ends.owner, sent: 0 };
     // If a message cannot be sent, its receiver has ended.
-    gateway
-        .run_with_wakeup(&bell, &addresses, host_port, |refused: Refused| _ = send_message(ends.control, &GatewayMessage::Refused(refused)))
+    let report = |refused: Refused| _ = send_message(ends.control, &GatewayMessage::Refused(refused));
+    gateway.run_with_wakeup(&bell, &addresses, host_port, Some(&mut ServiceDirectory { control: ends.control }), report)
+}
+
+/// The directory of cells: the process of cells, which knows their names.
+struct ServiceDirectory<'a> {
+    control: &'a OwnedFd,
+}
+
+impl NameDirectory for ServiceDirectory<'_> {
+    fn event(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    fn request(&mut self, query: u64, name: &str) -> io::Result<()> {
+        try_send_message(self.control, &GatewayMessage::Lookup { query, name: name.into() })
+    }
+
+    fn answer(&mut self) -> io::Result<Option<DirectoryAnswer>> {
+        match receive_message(self.control, RecvFlags::DONTWAIT) {
+            Ok(Some(answer)) => Ok(Some(answer)),
+            Ok(None) => Err(io::Error::other("the process of cells has ended")),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// A handle that wakes and stops the gateway.

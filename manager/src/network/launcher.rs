@@ -12,10 +12,10 @@
 use super::error::{NetworkError, StartError};
 use super::gateway_process::{self, Ends};
 use super::messages::{
-    Answer, GatewayConfig, GatewayMessage, ListenersId, MESSAGE_MAX, Order, decode, encode, receive_message, send_message,
+    Answer, GatewayConfig, GatewayListeners, GatewayMessage, ListenersId, MESSAGE_MAX, Order, decode, encode, receive_message, send_message,
 };
 use pando_confine::{ConfineError, Needs, Paths, Ports};
-use pando_gateway::{Gateway, PortForward};
+use pando_gateway::{BindError, Gateway, PortForward};
 use pando_machine::{RingOwner, create_rings, fork};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -31,6 +31,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -71,6 +72,8 @@ pub(super) struct GatewayLink {
     pub(super) control: OwnedFd,
     /// Its port forwards, if the launcher listens for it.
     pub(super) forwards: Vec<PortForward>,
+    /// The address of its virtual hosts.
+    pub(super) virtual_hosts: Option<SocketAddr>,
 }
 
 /// The launcher's handle to a gateway's process.
@@ -139,8 +142,8 @@ impl Launcher {
         };
         *is_lost = false;
         drop(connection);
-        let forwards = match decode(&room[..length.min(MESSAGE_MAX)])? {
-            Answer::Started(forwards) => forwards,
+        let (forwards, virtual_hosts) = match decode(&room[..length.min(MESSAGE_MAX)])? {
+            Answer::Started { forwards, virtual_hosts } => (forwards, virtual_hosts),
             Answer::NotListening(reason) => return Err(StartError::NotListening(reason)),
             Answer::Failed(reason) => return Err(io::Error::other(reason).into()),
         };
@@ -151,7 +154,7 @@ impl Launcher {
         let [memory, own, gateway, control] = rights
             .and_then(|descriptors| <[OwnedFd; PASSED]>::try_from(descriptors).ok())
             .ok_or_else(|| io::Error::other("this process may open no more files"))?;
-        Ok(GatewayLink { rings: RingOwner::open(memory)?, gateway, own, control, forwards })
+        Ok(GatewayLink { rings: RingOwner::open(memory)?, gateway, own, control, forwards, virtual_hosts })
     }
 }
 
@@ -212,13 +215,16 @@ fn serve(orders: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) 
 
 /// Opens the listening sockets that a gateway needs, unless they are open.
 fn listen<'a>(config: &GatewayConfig, listening: &'a mut HashMap<ListenersId, Gateway>) -> Result<Option<&'a Gateway>, StartError> {
-    let GatewayConfig { listeners: Some((id, forwards)), rules, resolvers, descriptors, .. } = config else { return Ok(None) };
+    let GatewayConfig { listeners: Some(listeners), rules, resolvers, descriptors, .. } = config else { return Ok(None) };
+    let GatewayListeners { id, forwards, virtual_hosts } = listeners;
+    let bind = || {
+        let mut bound = Gateway::bind(forwards, rules.clone(), resolvers.clone(), *descriptors)?;
+        virtual_hosts.clone().map_or(Ok(()), |config| bound.bind_virtual_hosts(config))?;
+        Ok::<_, BindError>(bound)
+    };
     Ok(Some(match listening.entry(*id) {
         Entry::Occupied(entry) => entry.into_mut(),
-        Entry::Vacant(entry) => {
-            let bound = Gateway::bind(forwards, rules.clone(), resolvers.clone(), *descriptors);
-            entry.insert(bound.map_err(|error| StartError::NotListening(error.to_string()))?)
-        }
+        Entry::Vacant(entry) => entry.insert(bind().map_err(|error| StartError::NotListening(error.to_string()))?),
     }))
 }
 
@@ -245,6 +251,7 @@ struct Started {
     child: Child,
     passed: [OwnedFd; PASSED],
     forwards: Vec<PortForward>,
+    virtual_hosts: Option<SocketAddr>,
 }
 
 /// Starts a gateway's process.
@@ -261,18 +268,19 @@ fn start(order: &GatewayConfig, bound: Option<&Gateway>) -> io::Result<Started> 
     let process = Pid::from_raw(process).ok_or_else(|| io::Error::other("a process without a number"))?;
     let process = pidfd_open(process, PidfdFlags::empty())?;
     let forwards = bound.iter().flat_map(|bound| bound.forwards()).collect();
-    Ok(Started { child: Child { process, control, killed: false }, passed: [memory, own, gateway, theirs], forwards })
+    let virtual_hosts = bound.and_then(Gateway::virtual_hosts);
+    Ok(Started { child: Child { process, control, killed: false }, passed: [memory, own, gateway, theirs], forwards, virtual_hosts })
 }
 
 /// Answers an order.
 fn answer(orders: &OwnedFd, started: Result<Started, StartError>, children: &mut Vec<Child>) -> io::Result<()> {
-    let Started { child, passed, forwards } = match started {
+    let Started { child, passed, forwards, virtual_hosts } = match started {
         Ok(started) => started,
         Err(StartError::NotListening(reason)) => return send_message(orders, &Answer::NotListening(reason)),
         Err(StartError::Host(error)) => return send_message(orders, &Answer::Failed(error.to_string())),
     };
     children.push(child);
-    let bytes = encode(&Answer::Started(forwards))?;
+    let bytes = encode(&Answer::Started { forwards, virtual_hosts })?;
     let passed = passed.each_ref().map(AsFd::as_fd);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED))];
     let mut control = SendAncillaryBuffer::new(&mut space);

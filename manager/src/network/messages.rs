@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages between the process of cells, the launcher and gateways. Each is one packet of bounded length.
 
-use pando_gateway::{GatewayAddresses, GatewayReport, PortForward, Refused, Rule};
+use pando_gateway::{GatewayAddresses, GatewayReport, PortForward, Refused, Rule, VirtualHosts};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::de::DeserializeOwned;
@@ -25,8 +25,13 @@ pub(super) enum Order {
 /// The launcher's answer to an order to start a gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// It runs. Its port forwards have the ports that the host chose.
-    Started(Vec<PortForward>),
+    /// It runs. The addresses have the ports that the host chose.
+    Started {
+        /// Its port forwards.
+        forwards: Vec<PortForward>,
+        /// The address of its virtual hosts.
+        virtual_hosts: Option<SocketAddr>,
+    },
     /// A port forward cannot listen.
     NotListening(String),
     /// The host has no process or descriptor for it.
@@ -48,8 +53,19 @@ pub struct GatewayConfig {
     pub resolvers: Vec<SocketAddr>,
     /// Descriptors that it may use for connections.
     pub descriptors: usize,
-    /// The port forwards for which the launcher listens, and their identifier. A gateway that replaces another one has the same.
-    pub listeners: Option<(ListenersId, Vec<PortForward>)>,
+    /// The sockets with which the launcher listens. A gateway that replaces another one has the same.
+    pub listeners: Option<GatewayListeners>,
+}
+
+/// The sockets with which the launcher listens for a gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GatewayListeners {
+    /// Their identifier.
+    pub(super) id: ListenersId,
+    /// The port forwards.
+    pub(super) forwards: Vec<PortForward>,
+    /// The address of virtual hosts.
+    pub(super) virtual_hosts: Option<VirtualHosts>,
 }
 
 /// A report about a gateway, from the gateway itself or from the launcher.
@@ -57,6 +73,13 @@ pub struct GatewayConfig {
 pub(super) enum GatewayMessage {
     /// It refuses a destination, a name or a query.
     Refused(Refused),
+    /// It requests the address of the cell with this name. The answer is a [`DirectoryAnswer`](pando_gateway::DirectoryAnswer).
+    Lookup {
+        /// The number of the request.
+        query: u64,
+        /// The name, in lower case.
+        name: String,
+    },
     /// It has stopped as requested, with its final report.
     Stopped(Box<GatewayReport>),
     /// Its code panicked, or the host did not let it work.
@@ -70,8 +93,20 @@ pub(super) enum GatewayMessage {
 /// # Errors
 /// It is too long, or the receiver has ended.
 pub(super) fn send_message(socket: impl AsFd, message: &impl Serialize) -> io::Result<()> {
+    send_message_with(socket, message, SendFlags::empty())
+}
+
+/// Sends a message without waiting for room.
+///
+/// # Errors
+/// Those of [`send_message`], and there is no room.
+pub(super) fn try_send_message(socket: impl AsFd, message: &impl Serialize) -> io::Result<()> {
+    send_message_with(socket, message, SendFlags::DONTWAIT)
+}
+
+fn send_message_with(socket: impl AsFd, message: &impl Serialize, flags: SendFlags) -> io::Result<()> {
     let bytes = encode(message)?;
-    retry_on_intr(|| send(&socket, &bytes, SendFlags::NOSIGNAL))?;
+    retry_on_intr(|| send(&socket, &bytes, SendFlags::NOSIGNAL | flags))?;
     Ok(())
 }
 

@@ -15,9 +15,9 @@ mod uplink;
 use crate::descriptors::Descriptors;
 use crate::report::{Reporter, Warning};
 use capture::{Capture, RunningCapture};
-use messages::GatewayConfig;
+use messages::{GatewayConfig, GatewayListeners};
 use pando_confine::Ports;
-use pando_gateway::{Gateway, GatewayAddresses, GatewayReport, Handle, PortForward, Rule, Tap, TapCounts};
+use pando_gateway::{Gateway, GatewayAddresses, GatewayReport, Handle, PortForward, Rule, Tap, TapCounts, VirtualHosts};
 use pando_kernel::cell::traffic::Traffic;
 use pando_kernel::network::address::{Addresses, Mac};
 use pando_kernel::network::link::Link;
@@ -26,6 +26,7 @@ use pando_machine::open_tap;
 use pump::StartedGateway;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -36,7 +37,7 @@ pub use named::{NamedNetworks, SharedNetwork};
 pub use spec::{NetworkSpec, UplinkSpec};
 
 pub(crate) use launcher::Launcher;
-pub(crate) use pump::{Pump, PumpWaker};
+pub(crate) use pump::{CellDirectory, Pump, PumpWaker};
 
 /// The host's resources for a cell's network, opened before the process is confined.
 #[derive(Debug)]
@@ -163,7 +164,7 @@ impl PreparedNetwork {
         let capture = capture.map(|capture| capture.start(kernel, network, reporter.clone())).transpose()?;
         let connect = |waker: Waker| -> Result<_, NetworkError> {
             let host_port = Arc::new(kernel.host_port(network, link, move || waker.wake())?);
-            Ok((Arc::clone(&host_port), Uplink::new(host_port, Arc::clone(kernel), cell)))
+            Ok((Arc::clone(&host_port), Uplink::new(host_port, Arc::clone(kernel), Some(cell))))
         };
         let mut forwards = Vec::new();
         let (name, waker, host_port, task): (_, Waker, _, Box<UplinkTask>) = match uplink {
@@ -171,7 +172,7 @@ impl PreparedNetwork {
             PreparedUplink::Gateway(gateway) => {
                 forwards = gateway.forwards;
                 // Its process has the rest already.
-                let addresses = gateway_addresses(&own, &router, mtu)?;
+                let addresses = gateway_addresses(own.v4, &router, mtu)?;
                 let config = GatewayConfig { addresses, rules: Vec::new(), resolvers: Vec::new(), descriptors: 0, listeners: None };
                 let started = StartedGateway::start(&gateway.launcher, config)?;
                 let waker = Waker::Gateway(started.waker());
@@ -286,18 +287,45 @@ pub(crate) fn connect_gateway(
 ) -> Result<(Pump, Vec<PortForward>), NetworkError> {
     let GatewaySpec { rules, forwards, descriptors } = spec;
     let (router, mtu) = kernel.router(network)?;
-    let addresses = gateway_addresses(own, &router, mtu)?;
-    let listeners = if forwards.is_empty() { None } else { Some((launcher.new_listeners(), forwards)) };
+    let addresses = gateway_addresses(own.v4, &router, mtu)?;
+    let listen = |forwards| GatewayListeners { id: launcher.new_listeners(), forwards, virtual_hosts: None };
+    let listeners = if forwards.is_empty() { None } else { Some(listen(forwards)) };
     let config = GatewayConfig { addresses, rules, resolvers: resolvers::of_host(), descriptors, listeners };
     let started = StartedGateway::start(launcher, config)?;
     let forwards = started.forwards().to_vec();
     let waker = started.waker();
     let host_port = Arc::new(kernel.host_port(network, Link::default(), move || waker.wake())?);
-    Ok((started.pump(Uplink::new(host_port, Arc::clone(kernel), cell), program.into(), router, reporter.clone()), forwards))
+    Ok((started.pump(Uplink::new(host_port, Arc::clone(kernel), Some(cell)), program.into(), router, reporter.clone()), forwards))
+}
+
+/// Starts a gateway that leads clients to the cells of a network by name. Returns its pump and the address at which the host listens.
+///
+/// # Errors
+/// The host does not listen there, or resources for another gateway are missing.
+pub(crate) fn connect_virtual_hosts(
+    kernel: &Arc<Kernel>,
+    network: NetworkId,
+    launcher: &Arc<Launcher>,
+    (config, descriptors): (VirtualHosts, usize),
+    directory: Arc<dyn CellDirectory>,
+    reporter: &Reporter,
+) -> Result<(Pump, SocketAddr), NetworkError> {
+    let (router, mtu) = kernel.router(network)?;
+    let (program, requested) = (format!("the service at {}", config.address), config.address);
+    // No port forward leads to a cell of its own.
+    let addresses = gateway_addresses(Ipv4Addr::UNSPECIFIED, &router, mtu)?;
+    let listeners = Some(GatewayListeners { id: launcher.new_listeners(), forwards: Vec::new(), virtual_hosts: Some(config) });
+    let config = GatewayConfig { addresses, rules: Vec::new(), resolvers: Vec::new(), descriptors, listeners };
+    let started = StartedGateway::start(launcher, config)?;
+    let address = started.virtual_hosts().unwrap_or(requested);
+    let waker = started.waker();
+    let host_port = Arc::new(kernel.host_port(network, Link::default(), move || waker.wake())?);
+    let uplink = Uplink::new(host_port, Arc::clone(kernel), None);
+    Ok((started.pump(uplink, program, router, reporter.clone()).with_directory(directory), address))
 }
 
 /// The gateway's addresses, with a secret random seed.
-fn gateway_addresses(own: &Addresses, router: &Addresses, mtu: u16) -> Result<GatewayAddresses, NetworkError> {
+fn gateway_addresses(cell: Ipv4Addr, router: &Addresses, mtu: u16) -> Result<GatewayAddresses, NetworkError> {
     let Addresses { mac, v4, prefix4, v6, prefix6 } = *router;
     Ok(GatewayAddresses {
         mac: mac.0,
@@ -306,7 +334,7 @@ fn gateway_addresses(own: &Addresses, router: &Addresses, mtu: u16) -> Result<Ga
         address6: v6,
         prefix6,
         mtu,
-        cell: own.v4,
+        cell,
         leases: |mac| Mac(mac).address4(),
         seed: random().map_err(NetworkError::Thread)?,
     })

@@ -49,6 +49,17 @@ impl NamedNetworks {
     }
 }
 
+impl NamedNetworks {
+    /// A network without a name, whose cells reach host ports only.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn create_isolated(&self) -> Result<Arc<SharedNetwork>, OperatorError> {
+        let id = self.kernel.add_network(NetworkConfig { is_isolated: true, ..NetworkConfig::default() })?;
+        Ok(Arc::new(SharedNetwork { kernel: Arc::clone(&self.kernel), id }))
+    }
+}
+
 impl SharedNetwork {
     /// Its ID in the kernel.
     pub fn id(&self) -> NetworkId {

@@ -9,17 +9,18 @@
 
 use super::error::StartError;
 use super::launcher::{GatewayLink, Launcher};
-use super::messages::{GatewayConfig, GatewayMessage, receive_message};
+use super::messages::{GatewayConfig, GatewayMessage, receive_message, try_send_message};
 use super::random;
 use super::uplink::Uplink;
 use crate::report::{Reporter, Warning};
 use pando_abi::frame::ETHERNET_HEADER;
-use pando_gateway::{GatewayReport, HostPort, PortForward, Refused};
+use pando_gateway::{DirectoryAnswer, GatewayReport, HostPort, PortForward, Refused};
 use pando_kernel::network::address::Addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};
 use rustix::net::RecvFlags;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +45,20 @@ const TURNS: u32 = 32;
 const MESSAGES: u32 = 64;
 /// The most replacements of gateways for each cell, because a cell may have found out how to break them.
 const REPLACEMENTS: u32 = 4;
+/// After this time without a loss, a gateway that many cells share may be replaced as often again.
+const REPLACEMENTS_TIME: Duration = Duration::from_secs(600);
+
+/// The reason for ending a gateway that breaks the protocol.
+const NONSENSE: &str = "it sent a message that makes no sense";
+
+/// The names of cells, for a gateway that leads clients to them by name.
+pub trait CellDirectory: Send + Sync {
+    /// The address at which the cell of this name serves, or the reason why there is none, for the client.
+    ///
+    /// # Errors
+    /// There is no such cell.
+    fn find(&self, name: &str) -> Result<SocketAddr, String>;
+}
 
 /// A handle that wakes and stops a pump, from any thread.
 pub struct PumpWaker {
@@ -111,10 +126,17 @@ impl StartedGateway {
         &self.link.forwards
     }
 
+    /// The address of its virtual hosts.
+    pub fn virtual_hosts(&self) -> Option<SocketAddr> {
+        self.link.virtual_hosts
+    }
+
     /// The pump between the gateway and a network with this router; `program` is the cell's program, for warnings.
     pub fn pump(self, uplink: Uplink, program: String, router: Addresses, reporter: Reporter) -> Pump {
         let StartedGateway { launcher, config, link, event, waker } = self;
-        Pump { launcher, config, link: Some(link), event, waker, uplink, waiting: None, program, router, reporter, replaced: 0 }
+        let (directory, lost) = (None, None);
+        let link = Some(link);
+        Pump { launcher, config, link, event, waker, uplink, waiting: None, directory, program, router, reporter, replaced: 0, lost }
     }
 }
 
@@ -128,6 +150,8 @@ pub struct Pump {
     uplink: Uplink,
     /// A frame that did not fit into the ring.
     waiting: Option<bytes::Bytes>,
+    /// The names of the network's cells, if clients reach them by name.
+    directory: Option<Arc<dyn CellDirectory>>,
     /// The cell's program, for warnings.
     program: String,
     /// The address of the gateway in the network.
@@ -135,12 +159,14 @@ pub struct Pump {
     reporter: Reporter,
     /// How often the gateway was replaced.
     replaced: u32,
+    /// When a gateway was last lost.
+    lost: Option<Instant>,
 }
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        if let Some((listeners, _)) = self.config.listeners {
-            self.launcher.close(listeners);
+        if let Some(listeners) = &self.config.listeners {
+            self.launcher.close(listeners.id);
         }
     }
 }
@@ -191,6 +217,12 @@ impl Pump {
         Arc::clone(&self.waker)
     }
 
+    /// The pump of a gateway that leads clients to cells by name.
+    pub fn with_directory(mut self, directory: Arc<dyn CellDirectory>) -> Pump {
+        self.directory = Some(directory);
+        self
+    }
+
     /// Forwards frames until it is stopped, and returns the last gateway's report.
     ///
     /// # Errors
@@ -222,6 +254,10 @@ impl Pump {
 
     /// Starts another gateway.
     fn replace(&mut self) -> io::Result<()> {
+        let is_long_ago = self.lost.replace(Instant::now()).is_some_and(|lost| lost.elapsed() >= REPLACEMENTS_TIME);
+        if is_long_ago && self.directory.is_some() {
+            self.replaced = 0;
+        }
         if self.replaced == REPLACEMENTS {
             return Err(io::Error::other("too many were lost; start the cell again"));
         }
@@ -291,12 +327,10 @@ impl Pump {
             match self.wait(link, timeout) {
                 Ok(false) => {}
                 Ok(true) if messages == MESSAGES => return End::Lost("it sends too many messages".into()),
-                Ok(true) => {
-                    messages += 1;
-                    if let Some(end) = self.receive_message(link) {
-                        return end;
-                    }
-                }
+                Ok(true) => match self.receive_message(link) {
+                    Ok(is_report) => messages += u32::from(is_report),
+                    Err(end) => return end,
+                },
                 Err(error) => return End::Lost(error.to_string()),
             }
         }
@@ -357,21 +391,33 @@ impl Pump {
         Ok(has_sent)
     }
 
-    /// Reads a message of the gateway. Returns its end, if it has ended.
-    fn receive_message(&mut self, link: &mut GatewayLink) -> Option<End> {
+    /// Reads a message of the gateway. Returns whether it is one of a limited number of reports.
+    ///
+    /// # Errors
+    /// The gateway has ended.
+    fn receive_message(&mut self, link: &mut GatewayLink) -> Result<bool, End> {
         match receive_message(&link.control, RecvFlags::DONTWAIT) {
             Ok(Some(GatewayMessage::Refused(refused))) => self.warn_refused(refused),
+            Ok(Some(GatewayMessage::Lookup { query, name })) => return self.find(link, query, &name).map(|()| false),
             Ok(Some(GatewayMessage::Stopped(report))) => {
                 // Forward the frames that it sent before this message.
                 let _ = self.take(link);
-                return Some(if self.waker.poll() { End::Stopped(report) } else { End::Lost("it stopped by itself".into()) });
+                return Err(if self.waker.poll() { End::Stopped(report) } else { End::Lost("it stopped by itself".into()) });
             }
-            Ok(Some(GatewayMessage::Failed(why) | GatewayMessage::Ended(why))) => return Some(End::Lost(why)),
-            Ok(None) => return Some(End::Lost("the process that starts gateways has ended".into())),
+            Ok(Some(GatewayMessage::Failed(why) | GatewayMessage::Ended(why))) => return Err(End::Lost(why)),
+            Ok(None) => return Err(End::Lost("the process that starts gateways has ended".into())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Some(End::Lost("it sent a message that makes no sense".into())),
+            Err(_) => return Err(End::Lost(NONSENSE.into())),
         }
-        None
+        Ok(true)
+    }
+
+    /// Answers a request for the address of a cell.
+    fn find(&self, link: &GatewayLink, query: u64, name: &str) -> Result<(), End> {
+        let Some(directory) = &self.directory else { return Err(End::Lost(NONSENSE.into())) };
+        let answer = DirectoryAnswer { query, found: directory.find(name) };
+        // It requests no more than fits into the socket's buffer.
+        try_send_message(&link.control, &answer).map_err(|error| End::Lost(format!("it does not read answers: {error}")))
     }
 }
 

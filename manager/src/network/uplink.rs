@@ -20,7 +20,8 @@ const FRAME_OVERHEAD: u64 = (pando_kernel::limits::QUEUE_BYTES / pando_kernel::l
 pub struct Uplink {
     host_port: Arc<pando_kernel::HostPort>,
     kernel: Arc<Kernel>,
-    cell: CellId,
+    /// The only cell of the network; `None`: it has many.
+    cell: Option<CellId>,
     arrived: VecDeque<Bytes>,
     outgoing: Vec<Bytes>,
     /// Bytes that may be sent before the queue is checked again.
@@ -30,7 +31,7 @@ pub struct Uplink {
 }
 
 impl Uplink {
-    pub fn new(host_port: Arc<pando_kernel::HostPort>, kernel: Arc<Kernel>, cell: CellId) -> Uplink {
+    pub fn new(host_port: Arc<pando_kernel::HostPort>, kernel: Arc<Kernel>, cell: Option<CellId>) -> Uplink {
         Uplink {
             host_port,
             kernel,
@@ -43,13 +44,12 @@ impl Uplink {
         }
     }
 
-    /// Updates the credit from the link's and the cell port's free space. A cell that has ended has unlimited space.
+    /// Updates the credit from the link's and the cell port's free space. A cell that has ended has unlimited space. One of many cells
+    /// that does not take its frames must not delay the others: its port drops them.
     fn request_frames(&mut self) {
         let waiting = self
-            .kernel
-            .traffic(self.cell)
-            .ok()
-            .flatten()
+            .cell
+            .and_then(|cell| self.kernel.traffic(cell).ok().flatten())
             .map_or(0, |traffic| traffic.waiting.bytes + traffic.waiting.frames * FRAME_OVERHEAD);
         self.credit = QUEUE_MAX.saturating_sub(waiting + self.host_port.traffic().in_transit);
     }

@@ -5,11 +5,10 @@ use super::{CellState, DescendantState, Reason};
 use crate::api;
 use jiff::Timestamp;
 use pando_abi::holding::ChildState;
-use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_launch::Descendant;
 use pando_manager::cells::{
-    CellOutcome, CellSource, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece, TemplateSummary,
+    CellOutcome, CellPort, CellSource, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece, TemplateSummary,
 };
 
 /// The message of a cell that was terminated because there is no memory for its output.
@@ -58,7 +57,7 @@ impl From<CellSummary> for api::Cell {
             image,
             arguments,
             addresses,
-            forwards,
+            ports,
             started,
             memory,
             cpu,
@@ -83,7 +82,7 @@ impl From<CellSummary> for api::Cell {
             image_id,
             arguments,
             addresses: addresses.map(Into::into),
-            ports: forwards.into_iter().map(Into::into).collect(),
+            ports: ports.into_iter().map(Into::into).collect(),
             // A clock of the host that is far from the present is no reason to fail.
             started: Timestamp::try_from(started).unwrap_or_default(),
             state: match &outcome {
@@ -114,9 +113,9 @@ impl From<Descendant> for api::Descendant {
     }
 }
 
-impl From<PortForward> for api::PublishedPort {
-    fn from(PortForward { host, cell, protocol }: PortForward) -> api::PublishedPort {
-        api::PublishedPort { host: host.to_string(), cell, protocol: protocol.to_string() }
+impl From<CellPort> for api::PublishedPort {
+    fn from(CellPort { host, cell, protocol }: CellPort) -> api::PublishedPort {
+        api::PublishedPort { host, cell, protocol: protocol.to_string() }
     }
 }
 
@@ -155,7 +154,7 @@ impl From<TemplateSummary> for api::Template {
 
 impl From<&Manager> for api::Server {
     fn from(manager: &Manager) -> api::Server {
-        let ManagerSummary { running, memory, free, gateways } = manager.summary();
+        let ManagerSummary { running, memory, free, gateways, listening } = manager.summary();
         api::Server {
             version: env!("CARGO_PKG_VERSION").into(),
             process: std::process::id(),
@@ -163,6 +162,7 @@ impl From<&Manager> for api::Server {
             running,
             memory_bytes: memory.bytes(),
             gateways,
+            listen: listening.map(|hosts| hosts.address.to_string()),
             free_bytes: free.bytes(),
         }
     }

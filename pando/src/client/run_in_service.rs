@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::signals::{GRACE, SIGNAL_TO_END, SignalAction, SignalHistory, ended_by};
 use axum::body::Bytes;
 use hyper::{Method, header};
-use pando_gateway::PortForward;
+use pando_gateway::Publication;
 use pando_manager::outcome::SIGPIPE;
 use std::cell::Cell;
 use std::io::{ErrorKind, Write};
@@ -20,13 +20,17 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// How long the last output may take after a host signal has ended the program.
 const DRAIN_TIME: Duration = Duration::from_secs(3);
 
-/// Creates `count` detached cells and prints their numbers, and the ports of the host that lead to them if the host chose these. Their
-/// standard input ends at once, unless `keep_input`.
+/// Creates `count` detached cells and prints their numbers, and the ports of the host that lead to them if the host chose these, or
+/// the name of a single one that is published by name. Their standard input ends at once, unless `keep_input`.
 ///
 /// # Errors
 /// A cell cannot be created, or its number cannot be written.
 pub(crate) fn run_detached(client: &Client, request: &api::NewCell, count: u32, keep_input: bool) -> Result<u8, Failure> {
-    let is_chosen = |forward: &String| forward.parse::<PortForward>().is_ok_and(|forward| forward.host.port() == 0);
+    let is_chosen = |text: &String| match text.parse() {
+        Ok(Publication::Forward(forward)) => forward.host.port() == 0,
+        Ok(Publication::ByName(_)) => count == 1,
+        Err(_) => false,
+    };
     let chooses_port = request.publish.iter().any(is_chosen);
     wait_for(async {
         for _ in 0..count {

@@ -24,6 +24,7 @@ use axum::routing::get;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use pando_confine::Needs;
+use pando_gateway::VirtualHosts;
 use pando_machine::{CellsDevice, PageCount};
 use pando_manager::cells::{Manager, ManagerConfig, PreparedGateways, SwapConfig};
 use pando_manager::descriptors::Descriptors;
@@ -32,6 +33,7 @@ use pando_manager::{host, machine};
 use problem::Problem;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
@@ -66,6 +68,16 @@ pub(crate) struct Serve {
     /// process makes no connections
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(..=1024))]
     gateways: u16,
+
+    /// Lead clients of this address to the cells that are published by name (`--publish 80`): a request for
+    /// `http://NAME.cells.localhost:8080/`, or a TLS connection to this name, reaches the cell of that name or number. 127.0.0.1:8080
+    /// for this host, 0.0.0.0:80 for all interfaces
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// The domain of the cells' names for --listen: its names and all names below it must lead to that address
+    #[arg(long, value_name = "DOMAIN", default_value = "cells.localhost", requires = "listen", value_parser = crate::options::domain)]
+    domain: String,
 
     /// Keep the memory of sleeping cells in an unlinked file of SIZE in this directory (repeatable) [default: compressed in memory, up to
     /// an eighth of --memory]
@@ -102,7 +114,8 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     // Taken first: the processes of gateways do not keep it.
     let inherited = if options.socket.is_none() { socket::inherited()? } else { None };
     // Started while there is one thread, and no resource that another process should not have.
-    let gateways = PreparedGateways::start(options.gateways.into(), descriptors).map_err(Failure::Network)?;
+    let virtual_hosts = options.listen.map(|address| VirtualHosts { address, domain: options.domain.clone() });
+    let gateways = PreparedGateways::start(options.gateways.into(), virtual_hosts, descriptors).map_err(Failure::Network)?;
     let environment = environment::caller();
     let store = TemplateStore::of(&environment)?;
     store.create_directory()?;
@@ -126,7 +139,8 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         },
     };
     let manager = Manager::start(config, gateways)?;
-    let needs = Needs { writing_back: true, serving: true, receiving: options.gateways > 0, ..Needs::default() };
+    let receiving = options.gateways > 0 || options.listen.is_some();
+    let needs = Needs { writing_back: true, serving: true, receiving, ..Needs::default() };
     answer(manager, socket, descriptors.connections, Some(needs))
 }
 
@@ -135,6 +149,7 @@ fn serve_inside(options: &Serve, device: CellsDevice) -> Result<u8, Failure> {
     let refused = [
         (!options.show.is_empty(), "--show"),
         (options.gateways > 0, "--gateways"),
+        (options.listen.is_some(), "--listen"),
         (!options.swap.is_empty(), "--swap"),
         (options.sleep_after.is_some(), "--sleep-after"),
     ];
@@ -158,11 +173,15 @@ fn serve_inside(options: &Serve, device: CellsDevice) -> Result<u8, Failure> {
 fn answer(manager: Manager, socket: ServiceSocket, connections: usize, needs: Option<Needs>) -> Result<u8, Failure> {
     let ServiceSocket { listener, path, is_inherited, .. } = socket;
     let runtime = runtime().map_err(Failure::Thread)?;
+    let listening = manager.summary().listening;
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         needs.map_or(Ok(()), machine::limit_calls)?;
         diagnostics::note(&format_args!("serving at {}", path.display()));
+        if let Some(VirtualHosts { address, domain }) = listening {
+            diagnostics::note(&format_args!("cells with a port published by name are at http://NAME.{domain}:{}/", address.port()));
+        }
         let stopped = async move {
             tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} };
         };

@@ -137,6 +137,8 @@ impl From<ManagerError> for Problem {
     fn from(error: ManagerError) -> Problem {
         let (status, word) = match &error {
             ManagerError::MemoryFull(_) | ManagerError::TooManyFiles => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
+            ManagerError::NoVirtualHosts => (StatusCode::SERVICE_UNAVAILABLE, "no-gateway"),
+            ManagerError::TwoNetworks => (StatusCode::BAD_REQUEST, "bad-request"),
             ManagerError::NoGateway(_) => (StatusCode::SERVICE_UNAVAILABLE, "no-gateway"),
             ManagerError::NotInside(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not-in-a-cell"),
             ManagerError::NoSuchCell(_) => (StatusCode::NOT_FOUND, "no-such-cell"),

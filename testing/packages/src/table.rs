@@ -188,6 +188,7 @@ pub const NEEDED: &[Package] = &[
     package("iproute2", &["ip", "ss", "bridge"], "a network for a test alone"),
     package("iputils-ping", &["ping", "ping6"], "echoes of networks"),
     package("curl", &["curl"], "what asks web servers"),
+    package("openssl", &["openssl"], "a server and a client of TLS"),
     package("wget", &["wget"], "another"),
     package("tshark", &["tshark"], "what reads captures"),
     package("tcl", &["tclsh"], "putting the shell of sqlite together"),

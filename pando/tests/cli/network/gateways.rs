@@ -32,7 +32,7 @@ fn children(parent: i32, name: &str) -> Vec<i32> {
 }
 
 /// The gateways of a process of cells, by PID.
-pub(super) fn gateways(parent: u32) -> Vec<i32> {
+pub(crate) fn gateways(parent: u32) -> Vec<i32> {
     children(parent as i32, "gateways").into_iter().flat_map(|launcher| children(launcher, "gateway")).collect()
 }
 

@@ -72,13 +72,13 @@ fn a_port_that_cannot_be_published_is_refused_with_advice() {
     // The only gateway is free again each time.
     let cell = start(&service, "page", "0:80");
     wait_until(|| is_served(port(&cell), "page"));
-    for (field, expected) in [("publish", "names one port"), ("network", "omit network")] {
-        let mut body = json!({ "template": "sh", "publish": ["80"] });
-        if field == "network" {
-            body = json!({ "template": "sh", "publish": ["0:80"], "network": "lab" });
-        }
+    for (body, code, expected) in [
+        (json!({ "template": "sh", "publish": ["0:80"], "network": "lab" }), 400, "omit network"),
+        (json!({ "template": "sh", "publish": ["80/udp"] }), 400, "HOST:CELL/udp"),
+        (json!({ "template": "sh", "publish": ["80"] }), 503, "--listen 127.0.0.1:8080"),
+    ] {
         let (status, answer) = ask(body);
-        assert!(status == 400 && answer.contains(expected), "{status} {answer}");
+        assert!(status == code && answer.contains(expected), "{status} {answer}");
     }
 }
 
