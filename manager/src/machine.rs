@@ -11,6 +11,7 @@ use pando_kernel::{Config, Kernel, StartMode, Swap};
 use pando_launch::{LaunchError, Root, Template, Volume, VolumeDisks};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, running_requests};
 use pando_machine::{HostError, PageCount};
+use pando_store::swap::SwapSpace;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,15 @@ pub struct SleepConfig {
     pub swap: Option<Arc<dyn Swap>>,
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
     pub sleep_after: Option<Duration>,
+    /// Whether each cell falls asleep whenever it idles: for tests.
+    pub is_drowsy: bool,
+}
+
+impl SleepConfig {
+    /// Swap space of this size in memory, for tests in which each cell falls asleep whenever it idles.
+    pub fn drowsy(bytes: u64) -> SleepConfig {
+        SleepConfig { swap: Some(Arc::new(SwapSpace::in_memory(bytes))), sleep_after: None, is_drowsy: true }
+    }
 }
 
 /// The number of vCPUs of a machine for many cells: one for each CPU that this process may use.
@@ -66,8 +76,24 @@ pub fn start(
 /// # Errors
 /// The host has no KVM, or refuses to confine the process.
 pub fn start_for_sleepers(memory: PageCount, sleep: SleepConfig, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
-    let SleepConfig { swap, sleep_after } = sleep;
-    start_with(memory, vcpus_for_many_cells(), Config { swap, sleep_after, ..Config::default() }, visible, timings)
+    let SleepConfig { swap, sleep_after, is_drowsy } = sleep;
+    start_with(memory, vcpus_for_many_cells(), Config { swap, sleep_after, is_drowsy, ..Config::default() }, visible, timings)
+}
+
+/// Starts a kernel as [`start`] does, for one program whose cell sleeps.
+///
+/// # Errors
+/// The host has no KVM, or refuses to confine the process.
+pub fn start_for_program(
+    memory: PageCount,
+    vcpus: usize,
+    sleep: SleepConfig,
+    visible: &Paths,
+    timings: &mut Timings,
+) -> Result<Kernel, MachineError> {
+    let SleepConfig { swap, sleep_after, is_drowsy } = sleep;
+    let config = Config { reclaims_idle_memory: true, swap, sleep_after, is_drowsy, ..Config::default() };
+    start_with(memory, vcpus, config, visible, timings)
 }
 
 fn start_with(memory: PageCount, vcpus: usize, config: Config, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {

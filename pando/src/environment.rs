@@ -12,6 +12,11 @@ pub(crate) fn caller() -> HostEnvironment {
     HostEnvironment::new(std::env::vars_os(), std::env::current_dir().ok(), observer::reporter())
 }
 
+/// Whether cells are to fall asleep whenever they idle (`PANDO_DROWSY`): tests run like that, to see that nobody notices.
+pub(crate) fn is_drowsy() -> bool {
+    std::env::var_os("PANDO_DROWSY").is_some_and(|value| !value.is_empty())
+}
+
 /// An environment variable for the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {

@@ -17,7 +17,7 @@ use pando_kernel::{End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Nesting, Program, carry_input, carry_output};
 use pando_manager::cell::{CellGuard, CellSpec};
 use pando_manager::limits::Limits;
-use pando_manager::machine;
+use pando_manager::machine::{self, SleepConfig};
 use pando_manager::mounts::{self, LiveMounts};
 use pando_manager::network::{NetworkReport, NetworkSpec, PreparedNetwork};
 use pando_manager::outcome::{OWN_FAILURE, exit_status};
@@ -75,7 +75,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let memory = limits.memory();
     // Nested cells may run at the same time.
     let vcpus = if options.nest > 0 { machine::vcpus_for_many_cells() } else { 1 };
-    let kernel = Arc::new(machine::start(memory, vcpus, true, &view.visible, &mut timings)?);
+    let sleep = if environment::is_drowsy() { SleepConfig::drowsy(memory.bytes()) } else { SleepConfig::default() };
+    let kernel = Arc::new(machine::start_for_program(memory, vcpus, sleep, &view.visible, &mut timings)?);
     let root = machine::prefetched_root(&kernel, mem::take(&mut view.volumes), &start, &mut timings)?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
     let nesting = NonZeroU32::new(options.nest).map(|descendants| Nesting { descendants, root: root.cell() });

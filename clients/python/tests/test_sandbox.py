@@ -11,7 +11,7 @@ import urllib.request
 from typing import Any, List, Tuple
 from unittest import mock
 
-from support import Case, server  # first: it finds the package
+from support import Case, program, server  # first: it finds the package
 
 import pando
 
@@ -48,6 +48,23 @@ class Sandbox(Case):
             self.assertGreater(result.peak_bytes, 0)
             self.assertIn("cell", repr(s))
         self.assertEqual(self.running(), [])
+
+    def test_a_session_that_sleeps_wakes_up_for_a_run(self) -> None:
+        with self.sandbox(timeout=600) as s:
+            self.says(s.run("import threading, time\nx = [6]\nbegun = time.monotonic()"), "")
+            for factor in (7, 8):
+                self._sleep(s)
+                self.says(s.run(f"x.append(x[0] * {factor}); print(x[-1], time.monotonic() > begun)"), f"{6 * factor} True\n")
+            self._sleep(s)
+            s.write_file("/tmp/data", "written")
+            self.says(s.run("print(open('/tmp/data').read(), x)"), "written [6, 42, 48]\n")
+
+    def _sleep(self, sandbox: pando.Sandbox) -> None:
+        """Puts a sandbox to sleep, once it waits."""
+        [cell] = [cell for cell in self.running() if f"cell {cell}" in repr(sandbox)]
+        command = [program(), "sleep", str(cell)]
+        while subprocess.run(command, env=server().environment, capture_output=True, check=False).returncode != 0:
+            pass
 
     def test_programs_and_files_beside_the_interpreter(self) -> None:
         with self.sandbox(timeout=60) as s:

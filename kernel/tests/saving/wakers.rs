@@ -32,8 +32,12 @@ fn on_kvm(arena: PageCount, vcpus: usize) -> Option<(Kernel, Arc<TestSwap>)> {
 }
 
 fn start(machine: Arc<dyn Machine>) -> (Kernel, Arc<TestSwap>) {
+    start_with(machine, None)
+}
+
+fn start_with(machine: Arc<dyn Machine>, sleep_after: Option<Duration>) -> (Kernel, Arc<TestSwap>) {
     let swap = Arc::new(TestSwap::default());
-    let kernel = Kernel::new(machine, Config { swap: Some(Arc::clone(&swap) as _), ..Config::default() });
+    let kernel = Kernel::new(machine, Config { swap: Some(Arc::clone(&swap) as _), sleep_after, ..Config::default() });
     kernel.start_vcpus().expect("vCPU threads start");
     (kernel, swap)
 }
@@ -209,4 +213,43 @@ fn if_swap_space_is_full_the_largest_cell_ends() {
         finish(&kernel, wants);
         check_empty(&kernel, &swap, before);
     }
+}
+
+#[test]
+fn a_cell_that_could_not_sleep_is_tried_again_without_an_event() {
+    if !is_kvm_available() {
+        return;
+    }
+    let machine = Kvm::new(KvmConfig { arena: PageCount(1 << 13), vcpus: 1, omit: Omit::NOTHING }).expect("KVM is there");
+    let (kernel, swap) = start_with(machine, Some(Duration::from_millis(1)));
+    let before = kernel.free();
+    // It masks all events, and waits for ever.
+    let mut asm = Asm::new();
+    asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 8, -1).call_kernel(Hypercall::Idle { deadline: u64::MAX });
+    let code = asm.finish();
+    let id = kernel.create(CellConfig { quota: PageCount(256), host_name: "test".into() }).expect("room for a cell");
+    kernel.map(id, CODE, PageCount::covering(code.len() as u64), MapFlags::lazy(Permissions::READ_EXECUTE)).expect("room for its code");
+    kernel.write(id, CODE, &code).expect("its code is mapped");
+    kernel.set_registers(id, Registers { rip: CODE, ..Registers::default() }).expect("it is not running");
+    kernel.start(id).expect("it was not started before");
+    let is_asleep = || matches!(kernel.inspect(id).expect("it lives").0, RunState::Asleep { .. });
+    let wait_until = |condition: &dyn Fn() -> bool| {
+        let limit = Instant::now() + TIMEOUT;
+        while !condition() {
+            assert!(Instant::now() < limit, "{:?} {:?}", kernel.inspect(id), kernel.statistics());
+            std::thread::yield_now();
+        }
+    };
+    wait_until(&is_asleep);
+    kernel.raise(id, Event::Console);
+    assert!(is_asleep(), "a masked event wakes nobody");
+    // The write wakes it up. With the event unmasked, it cannot sleep again.
+    kernel.write(id, VIRTUAL_REGISTERS + 8, &0_u64.to_le_bytes()).expect("it is mapped");
+    let refused = kernel.sleep_counters().refused;
+    wait_until(&|| kernel.sleep_counters().refused >= refused + 2);
+    assert!(!is_asleep());
+    kernel.write(id, VIRTUAL_REGISTERS + 8, &u64::MAX.to_le_bytes()).expect("it is mapped");
+    wait_until(&is_asleep);
+    kernel.end(id, End::Killed).expect("it lives");
+    check_empty(&kernel, &swap, before);
 }

@@ -104,6 +104,8 @@ pub struct SwapConfig {
     pub directories: Vec<(PathBuf, u64)>,
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
     pub sleep_after: Option<Duration>,
+    /// Whether each cell falls asleep whenever it idles: for tests.
+    pub is_drowsy: bool,
 }
 
 impl SwapConfig {
@@ -118,7 +120,7 @@ impl SwapConfig {
         } else {
             SwapSpace::in_files(self.directories.into_iter().map(create).collect::<Result<_, _>>()?)
         };
-        Ok(SleepConfig { swap: Some(Arc::new(swap)), sleep_after: self.sleep_after })
+        Ok(SleepConfig { swap: Some(Arc::new(swap)), sleep_after: self.sleep_after, is_drowsy: self.is_drowsy })
     }
 }
 

@@ -14,6 +14,7 @@ mod commands;
 mod compile;
 #[path = "../../../conformance/tests/linux/fixture/data.rs"]
 mod data;
+mod drowsy;
 mod fixture;
 mod images;
 mod network;

@@ -100,6 +100,8 @@ impl Served<'_> {
 /// Sets a minimal environment for servers and clients, so that the tests are the same everywhere.
 fn surround(command: &mut Command) {
     command.env_clear().envs([("LC_ALL", "C.UTF-8"), ("PATH", PATH), ("TERM", "dumb"), ("TZ", "UTC0")]).current_dir("/");
+    // The cells of these tests may sleep at each idle.
+    command.envs(std::env::var_os("PANDO_DROWSY").map(|value| ("PANDO_DROWSY", value)));
 }
 
 /// Reproducible random bytes (xorshift64*).

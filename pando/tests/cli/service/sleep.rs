@@ -2,10 +2,12 @@
 //! Sleeping cells: real servers, sessions and timers across sleep.
 
 use crate::fixture::{Fixture, Service, says, wait_until};
-use pando_testing::needs_kvm;
+use crate::network::gateways::gateways;
+use pando_testing::{are_installed, needs_kvm};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
 
 const REQUEST: &[u8] = b"GET /page HTTP/1.0\r\n\r\n";
 
@@ -85,4 +87,86 @@ fn cells_fall_asleep_by_themselves_and_wake_up_for_input_and_timers() {
     assert_eq!(service.ask("POST", &format!("/v1/cells/{copy}/input?end=true"), "three\n").0, 204);
     wait_until(|| fixture.pando(&["logs", &copy]).output == "4 three\n");
     assert_eq!(fixture.pando(&["logs", "-f", &timer]).output, "late\n");
+}
+
+#[test]
+fn a_transfer_goes_on_whose_receiver_sleeps_in_the_middle() {
+    needs_kvm!();
+    if !are_installed(&["python3"]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let service = fixture.serve(&["--gateways", "1"]);
+    // It reads a part, waits for a line of its standard input, reads the rest, and sends all of it back.
+    let script = "import socket, sys
+connection = socket.create_server(('', 80)).accept()[0]
+data = b''
+while len(data) < 1 << 20:
+    data += connection.recv(1 << 20)
+print('waiting', flush=True)
+sys.stdin.readline()
+while piece := connection.recv(1 << 20):
+    data += piece
+connection.sendall(data)
+connection.close()";
+    let started = fixture.pando(&["run", "-d", "-i", "-p", "0:80", "--name", "receiver", "--", "python3", "-c", script]);
+    let announced = started.errors.split_once("127.0.0.1:").and_then(|(_, rest)| rest.split_once(' ')).expect("an address");
+    let port: u16 = announced.0.parse().expect("a port");
+    let sent: Vec<u8> = (0..24_u32 << 20).map(|at| (at % 251 + at / 65_521) as u8).collect();
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).expect("the gateway listens");
+    let mut sending = connection.try_clone().expect("a descriptor");
+    let sleep = || wait_until(|| fixture.pando(&["sleep", "receiver"]).status == 0 && state(&service, "receiver") == "asleep");
+    // First the sender pauses, then the receiver: its window is closed, and probes of the window may wake it up.
+    sending.write_all(&sent[..1000]).expect("it is open");
+    sleep();
+    let rest = sent[1000..].to_vec();
+    let sender = std::thread::spawn(move || {
+        sending.write_all(&rest).expect("it is open");
+        sending.shutdown(Shutdown::Write).expect("it is open");
+    });
+    service.hear("/v1/cells/receiver", "waiting");
+    sleep();
+    assert_eq!(service.ask("POST", "/v1/cells/receiver/input", "go\n").0, 204);
+    let mut received = Vec::new();
+    connection.read_to_end(&mut received).expect("it is answered");
+    sender.join().expect("all of it was sent");
+    assert!(received == sent, "{} bytes of {} came back, or others", received.len(), sent.len());
+}
+
+/// Whether a process runs whose parent is not this test's: a zombie has ended.
+fn is_running(number: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_service_that_is_killed_leaves_nothing_but_its_templates() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    fixture.plant("sh", r#"eval "$(pando-ready -s)"; x=$1; while read line; do echo "$x $line"; done"#);
+    let swap = fixture.path("swap");
+    std::fs::create_dir(&swap).expect("it is fresh");
+    let options = ["--gateways", "2", "--listen", "127.0.0.1:0", "--sleep-after", "100ms", "--swap", &format!("{}:64M", swap.display())];
+    let files = |directory: &Path| std::fs::read_dir(directory).expect("it is there").count();
+    let templates = fixture.file("sh").parent().expect("a directory").to_owned();
+    let kept = files(&templates);
+    for round in 0..3 {
+        let mut service = fixture.serve(&options);
+        assert!(service.json("GET", "/v1/cells", Value::Null).as_array().is_some_and(Vec::is_empty), "no cell outlives its service");
+        assert!(fixture.pando(&["template", "ls"]).output.contains("sh"));
+        for publish in [json!([]), json!(["0:80"]), json!(["80"])] {
+            let new = json!({ "template": "sh", "arguments": [format!("round {round}")], "publish": publish });
+            let cell = service.json("POST", "/v1/cells", new)["id"].to_string();
+            wait_until(|| state(&service, &cell) == "asleep");
+            assert_eq!(service.ask("POST", &format!("/v1/cells/{cell}/input"), "line\n").0, 204);
+            wait_until(|| fixture.pando(&["logs", &cell]).output == format!("round {round} line\n"));
+        }
+        // While cells fall asleep and wake up.
+        let gateways = gateways(service.child.id());
+        assert_eq!(gateways.len(), 2, "one of a cell, and one of all cells with names");
+        assert_eq!(service.ask("POST", "/v1/cells/1/input", "line\n").0, 204);
+        service.child.kill().expect("it is ours");
+        service.child.wait().expect("it is ours");
+        wait_until(|| !gateways.iter().any(|gateway| is_running(*gateway)));
+        assert_eq!((files(&swap), files(&templates)), (0, kept), "no file is left over");
+    }
 }
