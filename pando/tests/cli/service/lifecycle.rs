@@ -246,7 +246,7 @@ fn unused_volumes_are_pruned_and_missing_directories_are_not_shown() {
     let mut line = [0; 6];
     child.0.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("it writes");
     assert_eq!(text(&line), "begun\n");
-    fails(&fixture.pando(&["volume", "prune"]), 125, "", "add -f");
+    fails(&fixture.pando(&["volume", "prune"]), 125, "", "volume prune -f");
     says(&fixture.pando(&["volume", "prune", "-f"]), "unused\n");
     says(&fixture.pando(&["volume", "ls", "-q"]), "used\n");
     fails(&fixture.pando(&["serve", "--show", "/no/such/directory"]), 125, "", "no such file or directory");
