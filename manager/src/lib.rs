@@ -13,6 +13,7 @@ pub mod environment;
 pub mod host;
 pub mod limits;
 pub mod machine;
+mod memory_control;
 pub mod mounts;
 pub mod network;
 pub mod outcome;

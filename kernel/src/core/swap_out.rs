@@ -87,6 +87,28 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// Pages that are in use: by cells, templates, tables and cached blocks.
+    #[must_use]
+    pub fn used(&self) -> PageCount {
+        self.shared.lock().frames.used()
+    }
+
+    /// Withholds this many pages from all cells, in place of an earlier number. They do not count as free. If fewer are free, cached blocks
+    /// are dropped that no cell maps, and nothing is allocated until enough pages have become free: [`Kernel::make_available`] helps.
+    pub fn withhold(&self, pages: PageCount) {
+        self.shared.lock().frames.withhold(pages);
+        while self.shared.lock().frames.reclaim_for_withheld() {}
+    }
+
+    /// Gives the host the memory behind all free frames, also those of partly used huge frames, whose rest has small pages then.
+    pub fn give_back_unused(&self) {
+        while self.shared.give_back(self.shared.lock(), 0) {}
+        let mut from = 0;
+        while self.shared.lock().frames.trim_next(&mut from) {}
+    }
+}
+
 impl Shared {
     /// Tries to put a cell to sleep that idles, or waits a little for one that runs. `None`: there is none.
     pub(super) fn swap_out_one<'a>(

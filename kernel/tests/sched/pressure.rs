@@ -145,6 +145,35 @@ fn cells_that_have_run_since_they_were_queued_fall_asleep_before_one_ends() {
     }
 }
 
+#[test]
+fn withheld_memory_is_taken_from_idle_cells_and_not_allocated() {
+    for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
+        let (before, used) = (lab.kernel.free(), lab.kernel.used());
+        let [first, second] = [(); 2].map(|()| hoarder(&mut lab, before.0 / 4, IDLE));
+        let is_asleep = |id| matches!(lab.kernel.inspect(id).expect("it lives").0, RunState::Asleep { .. });
+        // More than is free: the cells keep what they have, until they sleep.
+        lab.kernel.withhold(PageCount(before.0 * 4 / 5));
+        assert_eq!((lab.kernel.free(), is_asleep(first), is_asleep(second)), (PageCount(0), false, false));
+        assert!(lab.kernel.make_available(PageCount(1)));
+        lab.kernel.give_back_unused();
+        assert!(is_asleep(first) && is_asleep(second));
+        assert!(lab.kernel.used() < PageCount(used.0 + before.0 / 5));
+        // Neither a cell nor the operator gets withheld memory.
+        let wants = toucher(&lab, before.0 / 2);
+        assert!(matches!(lab.finish(wants).end, End::MachineFull | End::Quota), "it needs more than it may have");
+        assert!(!lab.kernel.make_available(PageCount(before.0 / 2)));
+        lab.kernel.withhold(PageCount(0));
+        let wants = toucher(&lab, before.0 / 2);
+        assert_eq!(lab.finish(wants).end, End::Exited { status: 0 });
+        for hoarder in [first, second] {
+            assert_eq!(lab.kernel.read(hoarder, SLOT_SIZE, &mut [0]), Ok(()), "its memory comes back");
+            lab.kernel.end(hoarder, End::Killed).expect("it lives");
+        }
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
 /// A policy without victims.
 struct Mercy;
 

@@ -33,6 +33,7 @@ mod virtual_hosts;
 use crate::descriptors::Descriptors;
 use crate::environment::HostEnvironment;
 use crate::machine::{self, SleepConfig};
+use crate::memory_control::{MemoryControl, MemorySensors};
 use crate::template::{PROGRAMS, TemplateName, TemplateRef, TemplateSpec, TemplateStore, create_private_directory};
 use crate::time_limits::TimeLimits;
 use crate::timings::Timings;
@@ -136,8 +137,10 @@ pub struct Manager {
     /// `None`: it runs in a cell.
     networks: Option<CellNetworks>,
     time_limits: TimeLimits,
-    /// The memory limit of all cells together.
+    /// The configured memory limit of all cells together.
     memory: PageCount,
+    /// Follows the host's memory. `None`: the manager runs in a cell.
+    control: Option<MemoryControl>,
     /// The free memory before the first cell.
     free_at_start: PageCount,
     /// The budget of all output logs.
@@ -155,6 +158,7 @@ impl Manager {
     /// There is no KVM, or the host refuses threads.
     pub fn start(config: ManagerConfig, gateways: PreparedGateways) -> Result<Manager, ManagerError> {
         let ManagerConfig { environment, store, memory, shown, writable, descriptors, swap } = config;
+        let sensors = MemorySensors::open();
         let mut visible = visible(&shown, &environment, &store);
         visible.change.push(store.directory().into());
         visible.change.extend(writable);
@@ -167,7 +171,9 @@ impl Manager {
         let shared = (environment.clone(), store.clone());
         let provider = FileTemplates::new(Arc::clone(&kernel), libos, time_limits.clone(), shared, descriptors.templates);
         let manager = Manager::new(operator, Box::new(provider), Some(networks), (environment, store), (memory, time_limits));
-        Ok(Manager { kernel: Some(kernel), ..manager })
+        let all = PageCount(kernel.used().0.saturating_add(kernel.free().0));
+        let control = MemoryControl::start(&kernel, sensors, all).map_err(ManagerError::Thread)?;
+        Ok(Manager { kernel: Some(kernel), control: Some(control), ..manager })
     }
 
     /// Starts all threads of a manager that runs in a cell.
@@ -193,6 +199,7 @@ impl Manager {
             free_at_start: operator.available(),
             operator,
             kernel: None,
+            control: None,
             pool: Arc::new(TemplatePool::new(provider, environment.reporter.clone())),
             environment,
             store,
@@ -237,17 +244,22 @@ impl Manager {
         &self.environment
     }
 
-    /// The memory limit of all cells together.
+    /// The present memory limit of all cells together: the configured one, or what the host's memory permits of it.
     pub fn memory(&self) -> PageCount {
-        self.memory
+        PageCount(self.memory.0.min(self.free_at_start.0.saturating_sub(self.withheld().0)))
+    }
+
+    /// Pages that cells may not use because the host has no memory for them.
+    fn withheld(&self) -> PageCount {
+        self.control.as_ref().map_or(PageCount(0), MemoryControl::withheld)
     }
 
     /// Its state.
     pub fn summary(&self) -> ManagerSummary {
         ManagerSummary {
             running: self.lock().living(),
-            memory: self.memory,
-            free: PageCount(self.memory.0.saturating_sub(self.used().0)),
+            memory: self.memory(),
+            free: PageCount(self.memory().0.saturating_sub(self.used().0)),
             gateways: self.networks.as_ref().map_or(0, CellNetworks::gateways),
             listening: self.networks.as_ref().and_then(CellNetworks::listening),
         }
@@ -463,19 +475,21 @@ impl Manager {
 
     /// Checks that there is memory for another cell. If there is none, idle cells fall asleep for it.
     async fn make_room(&self) -> Result<(), ManagerError> {
-        if self.used() < self.memory {
+        if self.used() < self.memory() {
             return Ok(());
         }
         if let Some(kernel) = self.kernel.clone() {
-            let wanted = self.free_at_start.0.saturating_sub(self.memory.0).saturating_add(ROOM.min(self.memory.0));
+            let (all, memory) = (self.free_at_start.0.saturating_sub(self.withheld().0), self.memory().0);
+            let wanted = all.saturating_sub(memory).saturating_add(ROOM.min(memory));
             blocking(move || Ok::<_, ManagerError>(kernel.make_available(PageCount(wanted)))).await?;
         }
-        if self.used() < self.memory { Ok(()) } else { Err(ManagerError::MemoryFull(self.memory)) }
+        if self.used() < self.memory() { Ok(()) } else { Err(ManagerError::MemoryFull(self.memory())) }
     }
 
     /// The memory of cells and templates, without cached file blocks, which are evicted for them.
     fn used(&self) -> PageCount {
-        PageCount(self.free_at_start.0.saturating_sub(self.operator.available().0))
+        let all = self.free_at_start.0.saturating_sub(self.withheld().0);
+        PageCount(all.saturating_sub(self.operator.available().0))
     }
 
     fn lock(&self) -> MutexGuard<'_, CellIndex> {

@@ -55,7 +55,7 @@ pub(crate) struct Serve {
     pub(crate) socket: Option<PathBuf>,
 
     /// Limit the memory of all cells together [default: half of the host's]; their logged output takes up to an eighth of it more, or 64
-    /// MiB
+    /// MiB. If the host or the service's cgroup has less memory left, cells get less: idle ones sleep
     #[arg(long, value_name = "SIZE", value_parser = crate::options::memory)]
     pub(crate) memory: Option<Size>,
 

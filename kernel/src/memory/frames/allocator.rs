@@ -76,6 +76,8 @@ pub(super) struct FrameAllocator {
     free: u64,
     /// Free frames in provided huge frames.
     provided_free: u64,
+    /// Free frames that must stay free, because the host has no memory for them.
+    withheld: u64,
 }
 
 /// A frame that was allocated.
@@ -106,19 +108,40 @@ impl FrameAllocator {
             never_used: 1,
             free: u64::from(huge_frames.saturating_sub(1)) * u64::from(FRAMES_PER_HUGE_FRAME),
             provided_free: 0,
+            withheld: 0,
         }
     }
 
-    /// Number of free frames.
+    /// Number of free frames, without those that are withheld.
     pub(super) fn free_count(&self) -> u64 {
+        self.free.saturating_sub(self.withheld)
+    }
+
+    /// Number of free frames.
+    pub(super) fn free_with_withheld(&self) -> u64 {
         self.free
     }
 
+    /// Withholds this many frames from allocations. There may be fewer free ones.
+    pub(super) fn withhold(&mut self, count: u64) {
+        self.withheld = count;
+    }
+
+    /// Number of frames that are withheld.
+    pub(super) fn withheld(&self) -> u64 {
+        self.withheld
+    }
+
+    /// Number of frames that must become free before as many as are withheld are free.
+    pub(super) fn deficit(&self) -> u64 {
+        self.withheld.saturating_sub(self.free)
+    }
+
     /// Lets the machine provide huge frames until `count` frames can be allocated, or all that the host gives. Returns the number of
-    /// frames that can be allocated. Amortised O(1).
+    /// frames that must become free before `count` can be allocated. Amortised O(1).
     pub(super) fn provide(&mut self, machine: &dyn Machine, count: u64) -> u64 {
         while self.provided_free < count && self.provide_next(machine) {}
-        self.provided_free
+        count.saturating_sub(self.provided_free).max(self.withheld.saturating_add(count).saturating_sub(self.free))
     }
 
     /// Lets the machine provide the next huge frame. `false`: there is none, or the host refused.
@@ -177,6 +200,9 @@ impl FrameAllocator {
 
     /// Allocates a huge frame as a whole. Amortised O(1). `None`: none is wholly free, or the host cannot provide another.
     pub(super) fn allocate_huge(&mut self, machine: &dyn Machine) -> Option<HugeAllocation> {
+        if self.free_count() < u64::from(FRAMES_PER_HUGE_FRAME) {
+            return None;
+        }
         let index = self.take_whole(machine)?;
         let state = &mut self.huge_frames[index as usize];
         let used = state.fresh_from;

@@ -12,6 +12,7 @@ use super::account::{AccountId, Accounts, Usage};
 use super::allocator::{Allocation, FrameAllocator, HugeAllocation};
 use super::block_index::BlockIndex;
 use super::file_page::FilePage;
+use crate::limits::RECLAIM_BLOCKS;
 use crate::memory::rules::Rules;
 use pando_machine::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine, PageCount};
 use std::sync::Arc;
@@ -119,6 +120,23 @@ impl Frames {
         PageCount(self.allocator.free_count())
     }
 
+    /// Number of frames that are not free.
+    pub(crate) fn used(&self) -> PageCount {
+        PageCount(u64::from(self.arena().frames()).saturating_sub(self.allocator.free_with_withheld()))
+    }
+
+    /// Withholds this many frames: they do not count as free, and are not allocated. There may be fewer free ones, until others become
+    /// free.
+    pub(crate) fn withhold(&mut self, count: PageCount) {
+        self.allocator.withhold(count.0);
+    }
+
+    /// Frees some idle frames of the registry if fewer frames are free than are withheld. `true`: it may free more.
+    pub(crate) fn reclaim_for_withheld(&mut self) -> bool {
+        self.reclaim(self.allocator.deficit().min(RECLAIM_BLOCKS));
+        self.allocator.deficit() > 0 && self.registry.idle() > 0
+    }
+
     /// Opens an account with a quota: below `parent`, which then pays as well, or as one of the operator's.
     pub fn open_account(&mut self, quota: PageCount, parent: Option<AccountId>) -> AccountId {
         self.accounts.open(quota, parent)
@@ -169,12 +187,12 @@ impl Frames {
         if !self.is_covered(account, count) {
             return Err(Shortage::Quota);
         }
-        let available = self.allocator.provide(&*self.machine, count);
-        if available >= count {
+        let lacking = self.allocator.provide(&*self.machine, count);
+        if lacking == 0 {
             return Ok(());
         }
-        self.reclaim(count - available);
-        if self.allocator.provide(&*self.machine, count) < count { Err(Shortage::Machine) } else { Ok(()) }
+        self.reclaim(lacking);
+        if self.allocator.provide(&*self.machine, count) > 0 { Err(Shortage::Machine) } else { Ok(()) }
     }
 
     /// Lets an edit take up to `count` frames for an account even if that exceeds its quota or an ancestor's.

@@ -23,7 +23,8 @@ impl Frames {
     /// Number of frames that are free, or would be if the registry gave up its idle frames.
     #[must_use]
     pub fn available(&self) -> PageCount {
-        self.free() + PageCount(self.registry.idle())
+        let free = self.allocator.free_with_withheld().saturating_add(self.registry.idle());
+        PageCount(free.saturating_sub(self.allocator.withheld()))
     }
 
     /// Number of frames that the registry could take if it reclaimed its idle ones.

@@ -7,6 +7,7 @@ mod control;
 mod detached;
 mod host_limits;
 mod lifecycle;
+mod memory_control;
 mod nested_cells;
 mod pool;
 mod python_client;

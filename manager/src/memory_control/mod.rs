@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory control: the cells of a service use no more memory than the host and its cgroups have for them.
+//!
+//! A thread reads every second what the host reports, and the policy computes a limit from it. If cells use more, idle ones fall asleep,
+//! and their memory goes back to the host. Until the next reading, cells cannot use more than the limit: a cell that needs a page beyond
+//! it waits for another one to fall asleep, as on a full machine.
+
+mod policy;
+mod sensors;
+
+use pando_kernel::Kernel;
+use pando_machine::PageCount;
+use policy::{LimitBounds, next_limit};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+pub(crate) use sensors::MemorySensors;
+
+/// The time between two readings.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The least limit: 64 MiB, or a quarter of the configured memory if that is less.
+const LEAST: PageCount = PageCount(1 << 14);
+/// Idle cells fall asleep until this part of the limit is free.
+const FREE_PART: u64 = 64;
+
+/// The control of a kernel's memory. Dropping it ends its thread.
+pub(crate) struct MemoryControl {
+    /// Pages that cells may not use at present.
+    withheld: Arc<AtomicU64>,
+    _stop: Sender<()>,
+}
+
+/// The thread's state.
+struct Controller {
+    kernel: Arc<Kernel>,
+    sensors: MemorySensors,
+    bounds: LimitBounds,
+    limit: PageCount,
+    withheld: Arc<AtomicU64>,
+}
+
+impl MemoryControl {
+    /// Starts the thread, after a first reading. `all`: the pages that cells may use at most, with cached blocks.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(kernel: &Arc<Kernel>, sensors: MemorySensors, all: PageCount) -> std::io::Result<MemoryControl> {
+        let (stop, stopped) = mpsc::channel();
+        let withheld = Arc::new(AtomicU64::new(0));
+        let bounds = LimitBounds { least: PageCount(LEAST.0.min(all.0 / 4)), most: all };
+        let mut controller = Controller { kernel: Arc::clone(kernel), sensors, bounds, limit: all, withheld: Arc::clone(&withheld) };
+        controller.adjust();
+        std::thread::Builder::new().name("memory".into()).spawn(move || controller.run(&stopped))?;
+        Ok(MemoryControl { withheld, _stop: stop })
+    }
+
+    /// Pages that cells may not use at present, because the host has no memory for them.
+    pub(crate) fn withheld(&self) -> PageCount {
+        PageCount(self.withheld.load(Ordering::Relaxed))
+    }
+}
+
+impl Controller {
+    fn run(mut self, stopped: &Receiver<()>) {
+        while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            self.adjust();
+        }
+    }
+
+    /// Adjusts the limit to a new reading.
+    fn adjust(&mut self) {
+        let all = self.bounds.most;
+        let used = self.kernel.used();
+        self.limit = next_limit(self.bounds, used, self.limit, &self.sensors.read());
+        let withheld = PageCount(all.0.saturating_sub(self.limit.0));
+        self.withheld.store(withheld.0, Ordering::Relaxed);
+        self.kernel.withhold(withheld);
+        if withheld.0 == 0 {
+            return;
+        }
+        // If no cell can sleep, those that run go on, and the next one that needs memory waits.
+        self.kernel.make_available(PageCount(self.limit.0 / FREE_PART));
+        self.kernel.give_back_unused();
+    }
+}
