@@ -18,7 +18,8 @@ pub(crate) fn refused(options: &[&str], wanted: &[&str]) {
 
 #[test]
 fn invalid_network_options_are_refused_with_reasons() {
-    refused(&["-p", "80"], &["names one port", "8080:80"]);
+    refused(&["-p", "80"], &["publishes the port by name", "add -d", "8080:80"]);
+    refused(&["-p", "http"], &["`http` is not a port", "8080:80"]);
     refused(&["-p", "80:http"], &["`http` is not a port"]);
     refused(&["-p", "80:80/sctp"], &["`sctp`"]);
     refused(&["-p", "myhost:80:80"], &["`myhost` is not an address", "0.0.0.0"]);
