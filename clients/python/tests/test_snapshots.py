@@ -46,6 +46,39 @@ class Snapshots(Case):
             self.says(other.run("print(x)"), "1\n")
         self.assertEqual(self.running(), [])
 
+    def test_it_goes_back_to_any_of_its_checkpoints(self) -> None:
+        before = {template.name for template in self.client.templates()}
+        with self.sandbox(timeout=60) as s:
+            with self.assertRaisesRegex(pando.BadRequest, "no checkpoint 0: there is none yet"):
+                s.rewind()
+            s.run("steps = []")
+            for number in (1, 2, 3):
+                self.assertEqual(s.checkpoint(), number)
+                s.run(f"steps.append({number}); open('/tmp/steps', 'a').write('{number}')")
+            self.assertEqual(s.checkpoints, [1, 2, 3])
+            show = "import os; print(steps, open('/tmp/steps').read() if os.path.exists('/tmp/steps') else '')"
+            self.says(s.run(show), "[1, 2, 3] 123\n")
+            s.rewind()
+            self.says(s.run(show), "[1, 2] 12\n")
+            s.rewind(1)
+            self.says(s.run(show), "[] \n")
+            # Later ones stay, and new ones get new numbers.
+            s.run("steps.append('other')")
+            self.assertEqual(s.checkpoint(), 4)
+            s.rewind(2)
+            self.says(s.run(show), "[1] 1\n")
+            s.rewind(4)
+            self.says(s.run(show), "['other'] \n")
+            for wrong in (0, 5, -1):
+                with self.assertRaisesRegex(pando.BadRequest, "there are checkpoints 1 to 4"):
+                    s.rewind(wrong)
+            (fork,) = s.fork()
+            with fork:
+                self.assertEqual(fork.checkpoints, [])
+                self.says(fork.run(show), "['other'] \n")
+            self.assertEqual(len(self.running()), 1)
+        self.assertEqual({template.name for template in self.client.templates()}, before)
+
     def test_a_paused_sandbox_is_resumed(self) -> None:
         with self.sandbox(timeout=60) as s:
             s.run("x = 1; def_ = lambda: x + 1")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _PAUSED = "paused-"
+_CHECKPOINT = "checkpoint-"
 
 
 class AsyncSandbox(SandboxCode):
@@ -175,6 +176,45 @@ class AsyncSandbox(SandboxCode):
         async with self._lock.held():
             await self._open()
             await self._replace_cell(name)
+
+    @property
+    def checkpoints(self) -> List[int]:
+        """The numbers of its checkpoints."""
+        return list(range(1, len(self._checkpoints) + 1))
+
+    async def checkpoint(self) -> int:
+        """Stores the present state, and returns its number for `rewind`: 1, then 2, and so on. The sandbox goes on.
+
+        Checkpoints are on disk, and are removed when the sandbox ends. A fork has none.
+
+        >>> async with pando.AsyncSandbox() as s:
+        ...     await s.run("plan = ['measure']")
+        ...     before = await s.checkpoint()
+        ...     await s.run("plan.append('cut')")
+        ...     await s.rewind(before)
+        """
+        name = f"{_CHECKPOINT}{uuid.uuid4().hex[:16]}"
+        # It is removed with the sandbox even if this call is interrupted.
+        self._owned.append(name)
+        await self.snapshot(name)
+        if self._state.over is not None:
+            # It was closed meanwhile.
+            await self._remove_owned()
+            self._state.check()
+        self._checkpoints.append(name)
+        return len(self._checkpoints)
+
+    async def rewind(self, number: Optional[int] = None) -> None:
+        """Goes back to a checkpoint, by default to the last one, as `restore` does. All checkpoints stay, also later ones.
+
+        Raises BadRequest if there is no such checkpoint.
+        """
+        last = len(self._checkpoints)
+        number = last if number is None else number
+        if not 1 <= number <= last:
+            there = f"there are checkpoints 1 to {last}" if last else "there is none yet: call checkpoint()"
+            raise refusal("bad-request", f"the sandbox has no checkpoint {number}: {there}")
+        await self.restore(self._checkpoints[number - 1])
 
     async def _python(self) -> str:
         """The Python in the cell: the one that runs its code, or the first in its PATH."""

@@ -7,12 +7,12 @@ import os
 import warnings
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, AsyncIterator, Optional, Type
+from typing import TYPE_CHECKING, AsyncIterator, List, Optional, Type
 
 from . import _session, _wire
 from ._async import AsyncClient
 from ._cell import AsyncCell
-from ._errors import Error, NoSuchCell, WrongState
+from ._errors import Error, NoSuchCell, NoSuchTemplate, WrongState
 from ._stream import ResponseLines
 from ._types import SandboxOptions
 
@@ -38,6 +38,9 @@ class SandboxCell:
         self._process = os.getpid()
         # A template that is removed with the sandbox.
         self._stored: Optional[str] = None
+        # Its checkpoints in order, and all templates that may be left of them, which are removed with the sandbox.
+        self._checkpoints: List[str] = []
+        self._owned: List[str] = []
         self._output: Optional[ResponseLines[_wire.OutputItem]] = None
         self._lock = self._client.io.lock()
         self._counting = self._client.io.lock()
@@ -176,6 +179,7 @@ class SandboxCell:
                     if self._stored is not None:
                         await self._client.remove_template(self._stored)
             finally:
+                await self._remove_owned()
                 if output is not None:
                     await output.aclose()
         except (Error, RuntimeError):
@@ -183,6 +187,15 @@ class SandboxCell:
             pass
         if self._owns_client:
             await self._client.close()
+
+    async def _remove_owned(self) -> None:
+        """Removes the templates of its checkpoints."""
+        while self._owned:
+            try:
+                await self._client.remove_template(self._owned.pop())
+            except NoSuchTemplate:
+                # It was never stored.
+                pass
 
     def __del__(self) -> None:
         if getattr(self, "_cell", None) is not None and self._state.over is None:

@@ -259,6 +259,8 @@ class Sandbox(_Waiting[AsyncSandbox]):
     pause = _waits(AsyncSandbox.pause)
     snapshot = _waits(AsyncSandbox.snapshot)
     restore = _waits(AsyncSandbox.restore)
+    checkpoint = _waits(AsyncSandbox.checkpoint)
+    rewind = _waits(AsyncSandbox.rewind)
     url = _waits(AsyncSandbox.url)
     set_timeout = _waits(AsyncSandbox.set_timeout)
     close = _waits(AsyncSandbox.close)
@@ -280,6 +282,11 @@ class Sandbox(_Waiting[AsyncSandbox]):
         _Waiting.__init__(sandbox, steps)
         weakref.finalize(sandbox, _close_sandbox, steps)
         return sandbox
+
+    @property
+    def checkpoints(self) -> List[int]:
+        """The numbers of its checkpoints."""
+        return self._steps.checkpoints
 
     @property
     def files(self) -> Files:
