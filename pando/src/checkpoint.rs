@@ -9,7 +9,7 @@ use crate::size::{self, Size};
 use crate::{diagnostics, nested, options};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use pando_abi::HoldingName;
+use pando_abi::{HoldingName, PAGE_SIZE};
 use pando_abi::layout::{CPUID_TABLE, CPUID_TABLE_PAGES};
 use pando_machine::CellsDevice;
 use pando_manager::host;
@@ -23,6 +23,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+
+/// The identifier of a running system: each cell has its own.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The beginning of the name of the files that a cell shows to its nested cells.
+const CELL_VIEW: &str = "cell ";
 
 #[derive(Debug, Args)]
 pub(crate) struct Checkpoint {
@@ -84,6 +89,10 @@ pub(crate) fn checkpoint(options: &Checkpoint) -> std::result::Result<u8, Failur
     let Some(device) = nested::device()? else {
         return Err(Failure::Nested(start_checkpointer(options).unwrap_or_else(|error| error)));
     };
+    // Otherwise the `pando` on the host has done it.
+    if std::env::var_os(VIEW_VARIABLE).is_none() {
+        prepare(options).map_err(Failure::Nested)?;
+    }
     let program = options.program.program()?;
     let child = options.program.create(&device, &program)?;
     let settings = settings(&device, child, &options.output, Some(options.every)).map_err(Failure::Nested)?;
@@ -107,7 +116,12 @@ pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
         diagnostics::problem(&format_args!("checkpoint {number} is left out: {}", host::plain(error)));
     };
     let stored = directory.open(*number, options.check, &mut skip).map_err(Failure::Nested)?;
-    let child = device.clone_cell(HoldingName::ROOT, host::memory().0, 0).map_err(Failure::Nested)?;
+    let memory = options.memory.map(Size::in_bytes).or(recipe.memory);
+    let memory = memory.map_or(host::memory().0, |bytes| (bytes / PAGE_SIZE).min(host::memory().0));
+    let child = device.clone_cell(HoldingName::ROOT, memory, recipe.nest).map_err(Failure::Nested)?;
+    if recipe.nest > 0 {
+        device.grant(child, HoldingName::ROOT).map_err(Failure::Nested)?;
+    }
     let settings = settings(&device, child, path, options.every).map_err(Failure::Nested)?;
     check(stored.requirements(), &settings.requirements).map_err(Failure::Nested)?;
     let (number, pages) = (stored.number(), stored.pages());
@@ -152,15 +166,16 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
 
 /// The settings of a checkpointer in this cell. `child` was not started.
 fn settings(device: &CellsDevice, child: HoldingName, directory: &Path, interval: Option<Duration>) -> Result<CheckpointSettings> {
-    let Some(view) = std::env::var_os(VIEW_VARIABLE) else {
-        return Err(Error::other("checkpoints are written and restored by a `pando` on the host: this one runs in a cell"));
+    let view = match std::env::var_os(VIEW_VARIABLE) {
+        Some(view) => view.to_string_lossy().into_owned(),
+        None => format!("{CELL_VIEW}{}", std::fs::read_to_string(BOOT_ID)?.trim()),
     };
-    let mut table = vec![0; (CPUID_TABLE_PAGES * pando_abi::PAGE_SIZE) as usize];
+    let mut table = vec![0; (CPUID_TABLE_PAGES * PAGE_SIZE) as usize];
     device.read(child.current_space(), CPUID_TABLE, &mut table)?;
     let requirements = RestoreRequirements {
         interface: pando_abi::VERSION,
         features: pando_store::features_of_table(&table),
-        view: view.to_string_lossy().into_owned(),
+        view,
     };
     let directory = CheckpointDirectory::new(directory.into());
     Ok(CheckpointSettings { directory, interval, requirements, memory: host::memory().0 })
@@ -179,6 +194,9 @@ fn check(stored: &RestoreRequirements, here: &RestoreRequirements) -> Result<()>
     if let Some(missing) = pando_store::missing_features(&stored.features, &here.features) {
         return Err(Error::other(format!("cannot restore it: this CPU lacks {missing}, which the program may use")));
     }
+    if stored.view != here.view && [stored, here].iter().any(|requirements| requirements.view.starts_with(CELL_VIEW)) {
+        return Err(Error::other("cannot restore it: it was written by a `pando` in a cell, and continues in that cell only"));
+    }
     if stored.view != here.view {
         return Err(Error::other(
             "cannot restore it: files that the program sees have changed since the checkpoint (those of -v, the host's software, or pando \
@@ -188,8 +206,8 @@ fn check(stored: &RestoreRequirements, here: &RestoreRequirements) -> Result<()>
     Ok(())
 }
 
-/// Replaces this process by the same command in a cell. Returns the error if that fails.
-fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
+/// Creates the directory, and writes the program's recipe to it. Returns the directory's path and the recipe.
+fn prepare(options: &Checkpoint) -> Result<(PathBuf, Recipe)> {
     let failed = |error: Error| cannot_use(&options.output, &error);
     std::fs::create_dir_all(&options.output).map_err(failed)?;
     let path = options.output.canonicalize().map_err(failed)?;
@@ -201,6 +219,12 @@ fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
     }
     let recipe = options.program.recipe()?;
     recipe.write(&path).map_err(failed)?;
+    Ok((path, recipe))
+}
+
+/// Replaces this process by the same command in a cell. Returns the error if that fails.
+fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
+    let (path, recipe) = prepare(options)?;
     let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
     inside.extend(["-o".into(), CHECKPOINTS.into()]);
     inside.extend(options.stats.then(|| "--stats".into()));

@@ -13,13 +13,14 @@ use clap::{Args, ValueHint};
 use pando_abi::HoldingName;
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
-use pando_launch::{Program, end_of};
+use pando_launch::{NestedCells, Nesting, Program, end_of};
 use pando_machine::{CellsDevice, PageCount};
 use pando_manager::host;
 use pando_manager::outcome::exit_status;
 use pando_manager::view::{ViewSpec, program_in_same_view};
 use std::ffi::{OsStr, OsString};
 use std::io::Error;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -57,19 +58,19 @@ impl MonitoredProgram {
         let volumes = self.program.volumes.iter().map(|volume| absolute_volume(volume));
         let volumes = shown.into_iter().map(Ok).chain(volumes);
         let volumes = volumes.map(|volume| text(volume?)).collect::<std::io::Result<_>>()?;
-        Ok(Recipe { words, memory: self.memory.map(Size::in_bytes), volumes })
+        Ok(Recipe { words, memory: self.memory.map(Size::in_bytes), volumes, nest: self.program.nest })
     }
 
     /// Replaces this process by `pando run` of a command, in a cell that shows the files of a recipe and the directory of its checkpoints.
     /// Returns the error if that fails.
     pub(crate) fn start_in_cell_of(&self, recipe: &Recipe, directory: &Path, command: &str, inside: &[OsString]) -> Error {
-        let variables = || self.program.variables.iter().flat_map(|variable| ["-e".into(), variable.clone()]);
+        let variables = self.program.variables.iter().flat_map(|variable| ["-e".into(), variable.clone()]);
         let place = self.program.directory.iter().flat_map(|place| ["-w".into(), place.clone().into_os_string()]);
-        let around: Vec<OsString> = place.chain(variables()).collect();
+        let around: Vec<OsString> = place.chain(variables).collect();
         // A path is the same in the cell.
         let name = shown(self.program.name()).map_or_else(|| self.program.name().to_owned(), PathBuf::into_os_string);
         let words = [name].into_iter().chain(self.program.words[1..].iter().cloned());
-        let inside: Vec<OsString> = inside.iter().cloned().chain(variables()).chain(["--".into()]).chain(words).collect();
+        let inside: Vec<OsString> = inside.iter().cloned().chain(self.program.inside()).chain(["--".into()]).chain(words).collect();
         recipe.start_in_cell(directory, command, &around, &inside)
     }
 
@@ -117,6 +118,11 @@ pub(crate) struct ProgramOptions {
     #[arg(short = 'w', long = "workdir", value_name = "DIR", value_parser = OsStringValueParser::new().try_map(options::directory))]
     directory: Option<PathBuf>,
 
+    /// Let the program have this many nested cells at a time, with all of theirs: `pando run` and monitors work inside. They share the
+    /// program's limits
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
+    nest: u32,
+
     /// The program (a path, or a name to find in PATH) and its arguments. Options after the program belong to it
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     words: Vec<OsString>,
@@ -140,7 +146,8 @@ impl ProgramOptions {
             Err(error) => return error,
         };
         let mut run = Command::new(&itself);
-        run.args(["run", "--nest", "1"]).args(around);
+        // The program's cell is one of the descendants.
+        run.args(["run", "--nest", &self.nest.saturating_add(1).to_string()]).args(around);
         if let Some(path) = shown(self.name()) {
             run.arg("-v").arg(path);
         }
@@ -150,9 +157,15 @@ impl ProgramOptions {
         if let Some(directory) = &self.directory {
             run.arg("-w").arg(directory);
         }
-        let variables = || self.variables.iter().flat_map(|variable| [OsStr::new("-e"), variable]);
-        run.args(variables()).arg("--").arg(&itself).arg(command).args(inside).args(variables()).arg("--").args(&self.words);
+        run.args(self.variables.iter().flat_map(|variable| [OsStr::new("-e"), variable])).arg("--").arg(&itself).arg(command).args(inside).args(self.inside()).arg("--").args(&self.words);
         run.exec()
+    }
+
+    /// The options of the command in the cell around: the view is that cell's.
+    fn inside(&self) -> Vec<OsString> {
+        let variables = self.variables.iter().flat_map(|variable| ["-e".into(), variable.clone()]);
+        let nest = (self.nest > 0).then(|| ["--nest".into(), self.nest.to_string().into()]);
+        variables.chain(nest.into_iter().flatten()).collect()
     }
 
     /// The name of the program.
@@ -174,7 +187,8 @@ impl ProgramOptions {
             directory: self.directory.clone(),
             ..ViewSpec::default()
         };
-        Ok(program_in_same_view(&spec, self.name(), &environment::caller(), &self.words)?)
+        let nesting = NonZeroU32::new(self.nest).map(|descendants| Nesting { descendants, root: NestedCells::root().cell() });
+        Ok(Program { nesting, ..program_in_same_view(&spec, self.name(), &environment::caller(), &self.words)? })
     }
 
     /// Makes the nested cell of a program, which may use so much memory. It has not started.
@@ -183,8 +197,11 @@ impl ProgramOptions {
     /// It cannot be made.
     pub(crate) fn create(&self, device: &CellsDevice, program: &Program, memory: PageCount) -> Result<HoldingName, Failure> {
         let block = program.argument_block()?;
-        let child = device.clone_cell(HoldingName::ROOT, memory.0, 0).map_err(Failure::Nested)?;
+        let child = device.clone_cell(HoldingName::ROOT, memory.0, self.nest).map_err(Failure::Nested)?;
         device.write(child, ARGUMENTS, &block).map_err(Failure::Nested)?;
+        if self.nest > 0 {
+            device.grant(child, HoldingName::ROOT).map_err(Failure::Nested)?;
+        }
         Ok(child)
     }
 

@@ -14,8 +14,9 @@ use std::process::Command;
 pub(crate) const CHECKPOINTS: &str = "/run/pando-checkpoints";
 /// The name of the recipe in the directory.
 const FILE: &str = "program.json";
-/// Nested cells of a checkpointer: the program, and the snapshots of the last checkpoint and of the next one.
-const CELLS: &str = "3";
+/// Copies of the program's cell and its nested cells that a checkpointer has: the program, and the snapshots of the last checkpoint and of
+/// the next one.
+const FAMILIES: u32 = 3;
 /// The growth of the directory that is allowed: the disk is the limit.
 const NO_LIMIT: &str = "256T";
 
@@ -28,6 +29,9 @@ pub(crate) struct Recipe {
     pub(crate) memory: Option<u64>,
     /// Its `-v` options, with absolute paths.
     pub(crate) volumes: Vec<String>,
+    /// The number of nested cells that the program may have.
+    #[serde(default)]
+    pub(crate) nest: u32,
 }
 
 impl Recipe {
@@ -68,7 +72,8 @@ impl Recipe {
             Err(error) => return error,
         };
         let mut run = Command::new(&itself);
-        run.current_dir("/").args(["run", "--nest", CELLS, "--name-view", "--write-limit", NO_LIMIT]).args(around);
+        let cells = self.nest.saturating_add(1).saturating_mul(FAMILIES).to_string();
+        run.current_dir("/").args(["run", "--nest", &cells, "--name-view", "--write-limit", NO_LIMIT]).args(around);
         if let Some(memory) = self.memory {
             run.args(["-m", &memory.to_string()]);
         }

@@ -19,8 +19,8 @@ use crate::input::ProgramInput;
 use crate::output::{self, OutputStream};
 use crate::watched_child::WatchedChild;
 use pando_abi::holding::ChildState;
-use pando_abi::watch::{HaltReason, resume};
-use pando_abi::{Event, HoldingName};
+use pando_abi::watch::{HaltReason, resume, state};
+use pando_abi::{DescendantRecord, Event, HoldingName};
 use pando_machine::CellsDevice;
 use restoring::PageSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -214,11 +214,20 @@ impl<'a> Checkpointer<'a> {
             }
             _ => {
                 let since = halted_since.take();
-                let cell = since.map(|since| (since, self.device.clone_cell(self.child, self.settings.memory, 0)));
+                let cell = since.map(|since| (since, self.clone_child()));
                 self.device.resume(self.child, resume::CONTINUE)?;
                 Ok(cell.map(|(since, cell)| Ok(Snapshot { cell: cell?, pause: since.elapsed() })))
             }
         }
+    }
+
+    /// Clones the halted child.
+    fn clone_child(&self) -> Result<HoldingName> {
+        let mut record = [0; DescendantRecord::SIZE];
+        if self.device.read_state(self.child, state::DESCENDANTS, &mut record)? > 0 {
+            return Err(Error::other("the program has nested cells at present, which no checkpoint can have"));
+        }
+        self.device.clone_cell(self.child, self.settings.memory, 0)
     }
 
     /// Writes the checkpoint of a snapshot on a thread.

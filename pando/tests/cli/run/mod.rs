@@ -15,6 +15,7 @@ mod page;
 mod processor;
 mod read_only;
 mod signals;
+mod stacking;
 mod starts;
 mod streams;
 mod terminal;
