@@ -142,6 +142,7 @@ impl Hypercall {
                 | Hypercall::StateWrite { .. }
                 | Hypercall::Donate { .. }
                 | Hypercall::ImageList { .. }
+                | Hypercall::CellChild { .. }
         )
     }
 
@@ -298,12 +299,15 @@ hypercalls! {
     /// libOS runs. 4: records of its living descendants, also if it is not halted: as many whole ones as fit, after as many as the upper
     /// half of `kind` says. 5: the mounts of its spaces, two words each: the space and the address of a slot; the upper half of `kind` is
     /// the number of mounts to leave out. 6: a bitmap of the swap numbers in its memory, from the upper half of `kind` on. Of a child that
-    /// was not started: 7, all of its state but its memory; 8, its spaces and segments. Returns the number of bytes.
+    /// was not started: 7, all of its state but its memory; 8, its spaces and segments. Of a child that is halted or was not started: 10,
+    /// records of its holdings, eight words each, from the upper half of `kind` on; 11, output and input on its console that were not read,
+    /// after as many bytes as the upper half of `kind` says. Returns the number of bytes.
     37 StateRead state_read(cell, kind, address, bytes);
     /// Sets state of a halted child from `bytes` bytes at `address`: its whole context (`kind` 1), its vector state (2)
     /// or the registers of its program (3). Builds a child that was not started from an image: its spaces and segments (8), which removes
-    /// all of its memory; extents of their content, as `image_list` lists them (9), taken pages included; and all of its other state (7).
-    /// Returns 0.
+    /// all of its memory; extents of their content, as `image_list` lists them (9), taken pages included; all of its other state (7);
+    /// its next holdings (10), with clones of the caller's root as children, at most 32 in a call; more for its console (11). With `kind` 0
+    /// it halts with this reason when it is started. Returns 0.
     38 StateWrite state_write(cell, kind, address, bytes);
     /// Halts the calling cell if a parent watches for that, which finds the arguments in the reason. Returns 0.
     39 Report report(kind, first, second, third);
@@ -346,6 +350,9 @@ hypercalls! {
     /// Copies `pages` pages (1 to 128) at `buffer`, a page boundary in the running space, to mapped pages at `address` of `space` of a
     /// child that was not started, regardless of the permissions there, which do not change. Returns 0.
     49 PagesWrite pages_write(space, address, pages, buffer);
+    /// Makes a view of the cell that a child holds as its child `name`. The calls about children take it, except those about the console
+    /// and `donate`. `cell` may be a view. Dropping it does not end the cell. Returns its name.
+    50 CellChild cell_child(cell, name);
 }
 
 #[cfg(test)]

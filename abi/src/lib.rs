@@ -19,6 +19,7 @@ pub mod error;
 pub mod event;
 pub mod frame;
 pub mod holding;
+pub mod holding_record;
 pub mod hypercall;
 pub mod layout;
 pub mod limits;

@@ -27,7 +27,7 @@ pub mod resume {
 
 /// Kinds of `state_read` and `state_write`.
 pub mod state {
-    /// The reason for the halt; read-only.
+    /// The reason for the halt. Of a child that was not started it can be written: then it halts with it when it is started.
     pub const REASON: u64 = 0;
     /// The context.
     pub const CONTEXT: u64 = 1;
@@ -50,6 +50,13 @@ pub mod state {
     /// Of a child that was not started: extents of its memory, as records ([`cell_image`](crate::cell_image)). They can only be written:
     /// `image_list` reads them.
     pub const EXTENTS: u64 = 9;
+    /// Of a child that is halted or was not started: its [holdings](crate::holding_record). The upper half of the kind is the number of
+    /// places to leave out. They can be written, in order, if the child was not started.
+    pub const HOLDINGS: u64 = 10;
+    /// Of a child that is halted or was not started: a part of the unread bytes on its console. The upper half of the kind is the number of
+    /// bytes to leave out. The part begins with a word, the number of such bytes in it; the rest is opaque. The parts can be
+    /// written, in order, if the child was not started.
+    pub const CONSOLE: u64 = 11;
 }
 
 /// Words of a context: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU.

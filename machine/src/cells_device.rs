@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/dev/cells`: the calls of a process in a cell about nested cells.
 
+mod family;
+
 use pando_abi::cell_image::{ImageRecord, RECORD_WORDS};
 use pando_abi::cells_device::{BATCH, BATCH_WORDS, CALL, CALL_WORDS, PATH};
 use pando_abi::holding::{ChildState, ConsoleProgress, DonationEnd, fact, port};

@@ -26,6 +26,7 @@ pub fn takes_no_address(call: Hypercall) -> bool {
         | Hypercall::Grant { .. }
         | Hypercall::CellWatch { .. }
         | Hypercall::CellResume { .. }
+        | Hypercall::CellChild { .. }
         | Hypercall::Donate { .. }
         | Hypercall::PortCreate {}
         // Without room for bytes it closes a stream.

@@ -67,6 +67,13 @@ pub(crate) enum ChildOperation {
     },
     /// Give up a holding.
     Drop(HoldingName),
+    /// Make a view of a child's child.
+    View {
+        /// The child, or a view.
+        cell: HoldingName,
+        /// The name that this cell has for its child.
+        name: HoldingName,
+    },
     /// Report a fact about a child.
     State {
         /// The child.
@@ -286,6 +293,7 @@ impl ChildOperation {
             Hypercall::PagesWrite { space, address, pages, buffer } => {
                 ChildOperation::WritePages(page_copy(space, address, pages, buffer)?)
             }
+            Hypercall::CellChild { cell, name } => ChildOperation::View { cell: holding(cell)?, name: holding(name)? },
             Hypercall::CellEnd { cell } => apply(cell, Operation::End(End::Killed))?,
             Hypercall::CellLimit { cell, kind, value } => apply(cell, limiting(kind, value)?)?,
             Hypercall::CellRaise { cell, event, value } => apply(cell, raising(event, value)?)?,
@@ -340,12 +348,15 @@ fn state_read(cell: u64, kind: u64, buffer: CallerBytes) -> Result<ChildOperatio
 fn state_write(cell: u64, kind: u64, address: u64, bytes: u64) -> Result<ChildOperation, Refusal> {
     let kind = StateKind::from_bits(kind)?;
     let wanted = match kind {
-        StateKind::Reason | StateKind::Descendants { .. } | StateKind::Mounts { .. } | StateKind::SwapNumbers { .. } => {
-            return Err(Refusal::ReadOnly);
-        }
+        StateKind::Descendants { .. } | StateKind::Mounts { .. } | StateKind::SwapNumbers { .. } => return Err(Refusal::ReadOnly),
         StateKind::Context => CONTEXT_WORDS * 8,
         StateKind::Vector => VECTOR_BYTES,
         StateKind::Program => Registers::WORDS * 8,
+        StateKind::Reason | StateKind::Holdings { first: 0 } | StateKind::Console { first: 0 } => {
+            let (child, bytes) = (holding(cell)?, caller_bytes(address, bytes, MAX_CONSOLE_BYTES)?);
+            return Ok(ChildOperation::BuildState { child, kind, bytes });
+        }
+        StateKind::Holdings { .. } | StateKind::Console { .. } => return Err(Refusal::BadArgument),
         StateKind::Image | StateKind::Layout | StateKind::Extents => {
             let (child, bytes) = (holding(cell)?, caller_bytes(address, bytes, MAX_CONSOLE_BYTES)?);
             return Ok(match kind {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Watching: the events of a cell that halt it for its parent, how it continues, and the state that its parent sets.
 
+use super::CellId;
 use pando_abi::watch::{HaltReason, mask, resume, state};
 use pando_abi::{Refusal, Registers};
 use pando_machine::{Context, VectorState};
@@ -25,6 +26,11 @@ impl WatchMask {
     /// A bit is not defined.
     pub(crate) fn from_bits(bits: u64) -> Result<WatchMask, Refusal> {
         if bits & !mask::ALL == 0 { Ok(WatchMask(bits)) } else { Err(Refusal::BadArgument) }
+    }
+
+    /// Its bits.
+    pub(crate) fn bits(self) -> u64 {
+        self.0
     }
 
     /// Whether it includes all of `other`.
@@ -91,6 +97,16 @@ pub(crate) enum StateKind {
     Layout,
     /// Of a child that was not started: extents of its memory.
     Extents,
+    /// Its holdings from this one on.
+    Holdings {
+        /// Places that are left out.
+        first: u32,
+    },
+    /// The unread bytes on its console from this one on.
+    Console {
+        /// Bytes that are left out.
+        first: u32,
+    },
 }
 
 impl StateKind {
@@ -114,6 +130,8 @@ impl StateKind {
                     state::DESCENDANTS => Ok(StateKind::Descendants { first }),
                     state::MOUNTS => Ok(StateKind::Mounts { first }),
                     state::SWAP_NUMBERS => Ok(StateKind::SwapNumbers { first }),
+                    state::HOLDINGS => Ok(StateKind::Holdings { first }),
+                    state::CONSOLE => Ok(StateKind::Console { first }),
                     _ => Err(Refusal::BadArgument),
                 }
             }
@@ -146,7 +164,9 @@ impl CpuState {
             | StateKind::SwapNumbers { .. }
             | StateKind::Image
             | StateKind::Layout
-            | StateKind::Extents => return Err(Refusal::ReadOnly),
+            | StateKind::Extents
+            | StateKind::Holdings { .. }
+            | StateKind::Console { .. } => return Err(Refusal::ReadOnly),
             StateKind::Context => words().try_into().ok().and_then(Context::from_words).map(CpuState::Context),
             StateKind::Program => words().try_into().ok().map(|words| CpuState::Program(Registers::from_words(words))),
             StateKind::Vector => {
@@ -169,4 +189,10 @@ pub(crate) struct Watch {
     pub(crate) is_stepping: bool,
     /// Why it is halted.
     pub(crate) reason: Option<HaltReason>,
+    /// The reason of the halt with which it starts: it was built from an image of a cell that was halted.
+    pub(crate) first_reason: Option<HaltReason>,
+    /// Its parent has halted it, and has not resumed it.
+    pub(crate) is_halted_by_parent: bool,
+    /// A cell above its parent that waits for its halt.
+    pub(crate) halter: Option<CellId>,
 }

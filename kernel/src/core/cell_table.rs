@@ -2,7 +2,7 @@
 //! The table of cells: living cells with their devices, and the outcomes of ended ones.
 
 use super::bases::BaseId;
-use super::holdings::{Holdings, Parent};
+use super::holdings::{Cloner, Holdings, Parent};
 use super::ipc::IpcState;
 use super::sleepers::{Idleness, Sleep};
 use crate::cell::end::Outcome;
@@ -85,11 +85,12 @@ impl LiveCell {
     }
 
     /// Whether its state is complete for a clone: if it is halted, by its parent, and between two instructions. Another event that has
-    /// halted it may not be over.
-    pub(super) fn has_complete_state(&self, cloner: Option<CellId>) -> bool {
+    /// halted it may not be over; a cell above its parent knows the event.
+    pub(super) fn has_complete_state(&self, cloner: Option<Cloner>) -> bool {
         let Watch { reason, is_stepping, .. } = self.cell.watch;
         let is_halted = self.execution.run_state() == RunState::Halted;
-        !is_halted || (self.is_child_of(cloner) && reason == Some(HaltReason::Requested) && !is_stepping)
+        let is_by_parent = self.is_child_of(cloner.map(|cloner| cloner.cell)) && reason == Some(HaltReason::Requested);
+        !is_halted || (!is_stepping && (is_by_parent || cloner.is_some_and(|cloner| cloner.is_view)))
     }
 
     /// Serves the rings of its devices.

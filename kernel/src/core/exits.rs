@@ -359,7 +359,7 @@ impl State {
                     false => NextStep::Resume,
                 }
             }
-            Work::Donate { child, time } => match self.child(id, child) {
+            Work::Donate { child, time } => match self.own_child(id, child) {
                 Ok(child) => NextStep::Leave(LeaveReason::Donating(Donation::new(child, time))),
                 Err(error) => self.finish_operation(id, error.to_refusal().to_result()),
             },

@@ -21,6 +21,14 @@ pub(super) struct Parent {
     pub(super) is_holding: bool,
 }
 
+/// A cell that clones one that it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cloner {
+    pub(super) cell: CellId,
+    /// It has a view of the cloned cell, which is a child of another one below it.
+    pub(super) is_view: bool,
+}
+
 /// A thing that a cell may name.
 pub(super) enum Holding {
     /// A child: the holder may do anything to it, and it ends when it is dropped.
@@ -34,6 +42,8 @@ pub(super) enum Holding {
     },
     /// A template that the holder may clone.
     Template(CellId),
+    /// A descendant that is no child of the holder. It may have ended.
+    View(CellId),
     /// A port, at which the holder receives calls.
     Port(Box<MessagePort>),
     /// A reference to a port, by which the holder may call.
@@ -48,7 +58,7 @@ impl Holding {
     /// The cell.
     pub(super) fn cell(&self) -> Option<CellId> {
         match self {
-            Holding::Child { cell, .. } | Holding::Template(cell) => Some(*cell),
+            Holding::Child { cell, .. } | Holding::Template(cell) | Holding::View(cell) => Some(*cell),
             Holding::Port(_) | Holding::Reference(_) | Holding::Call(_) | Holding::Reply(_) => None,
         }
     }
@@ -62,7 +72,7 @@ impl Holding {
         match self {
             Holding::Template(template) => Some(Holding::Template(*template)),
             Holding::Reference(reference) => Some(Holding::Reference(*reference)),
-            Holding::Child { .. } | Holding::Port(_) | Holding::Call(_) | Holding::Reply(_) => None,
+            Holding::Child { .. } | Holding::View(_) | Holding::Port(_) | Holding::Call(_) | Holding::Reply(_) => None,
         }
     }
 }
@@ -121,6 +131,26 @@ impl Holdings {
     pub(super) fn get(&self, name: HoldingName) -> Result<&Holding, Refusal> {
         let slot = self.slots.get(name.index()).filter(|slot| slot.generation == name.generation());
         slot.and_then(|slot| slot.holding.as_ref()).ok_or(Refusal::NoSuchHolding)
+    }
+
+    /// Adds the next place of a table that was never used, with a holding or none. `false`: it is not the next, or one too many.
+    pub(super) fn place(&mut self, name: HoldingName, holding: Option<Holding>) -> bool {
+        let index = self.slots.len();
+        if name.index() != index || index >= MAX_HOLDINGS {
+            return false;
+        }
+        match &holding {
+            None => self.free.push(index as u32),
+            Some(Holding::Child { .. }) => drop(self.children.insert(index as u32)),
+            Some(_) => {}
+        }
+        self.slots.push(Slot { generation: name.generation(), holding });
+        true
+    }
+
+    /// All places in order, with the name of each holding, or of the next one there.
+    pub(super) fn places(&self) -> impl Iterator<Item = (HoldingName, Option<&Holding>)> {
+        (0..).zip(&self.slots).map(|(index, slot)| (HoldingName::new(index, slot.generation), slot.holding.as_ref()))
     }
 
     /// Finds a holding, to change it.

@@ -119,8 +119,12 @@ impl State {
         let child = self.child(caller, child)?;
         self.require(child, Requirement::NotStarted)?;
         let bytes = self.read_caller(caller, bytes)?;
-        if kind == StateKind::Layout {
-            return self.build_layout(child, &MemoryLayout::decode(&bytes, RESERVED_PAGES)?);
+        match kind {
+            StateKind::Layout => return self.build_layout(child, &MemoryLayout::decode(&bytes, RESERVED_PAGES)?),
+            StateKind::Reason => return self.build_halt(child, &bytes),
+            StateKind::Holdings { .. } => return self.build_holdings(caller, child, &bytes),
+            StateKind::Console { .. } => return self.build_console(child, &bytes),
+            _ => {}
         }
         let state = CellStateImage::decode(&bytes).ok_or(Refusal::BadArgument)?;
         let (live, frames) = self.require(child, Requirement::NotStarted)?;

@@ -3,7 +3,7 @@
 
 use super::cell_table::LiveCell;
 use super::error::{OperationError, OperatorError};
-use super::holdings::{Holding, Parent};
+use super::holdings::{Cloner, Holding, Parent};
 use super::sleepers::Sleep;
 use super::state::State;
 use crate::cell::execution::ExecutionContext;
@@ -146,14 +146,16 @@ impl State {
     }
 
     /// Clones a cell, for a parent or for the operator.
-    pub(super) fn clone_cell(&mut self, source: CellId, quota: PageCount, parent: Option<CellId>) -> Result<CellId, OperationError> {
+    pub(super) fn clone_cell(&mut self, source: CellId, quota: PageCount, cloner: Option<Cloner>) -> Result<CellId, OperationError> {
         let (live, _) = self.require(source, Requirement::Cloneable)?;
-        if !live.has_complete_state(parent) {
+        let parent = cloner.map(|cloner| cloner.cell);
+        if !live.has_complete_state(cloner) {
             let state = live.execution.run_state();
             return Err(OperationError::WrongState { cell: source, state, requirement: Requirement::Cloneable });
         }
-        // A parent has the pages that it has taken from its own child, for the clone as well.
-        if live.cell.memory.is_taken_from() && !live.is_child_of(parent) {
+        // A parent has the pages that it has taken from its own child, for the clone as well. A cell above clones the parent, too.
+        let has_view = cloner.is_some_and(|cloner| cloner.is_view);
+        if live.cell.memory.is_taken_from() && !has_view && !live.is_child_of(parent) {
             return Err(Refusal::Taken.into());
         }
         let reservation = self.reserve(quota, parent)?;

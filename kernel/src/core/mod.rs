@@ -17,6 +17,7 @@ mod descendants;
 mod error;
 mod exits;
 mod export;
+mod family;
 mod freezing;
 mod holdings;
 mod housekeeping;

@@ -6,7 +6,7 @@
 use super::Kernel;
 use super::cell_table::LiveCell;
 use super::error::{OperationError, OperatorError};
-use super::holdings::{Holding, Parent};
+use super::holdings::{Cloner, Holding, Parent};
 use super::invoke::Subject;
 use super::state::State;
 use crate::cell::CellId;
@@ -51,12 +51,15 @@ impl State {
     pub(super) fn act_on_holding(&mut self, caller: CellId, operation: &mut ChildOperation) -> Result<OperationProgress, OperationError> {
         let result = match operation {
             ChildOperation::Clone { source, limits } => {
-                let source = self.holding(caller, *source)?.cell().ok_or(Refusal::NoSuchHolding)?;
-                let child = self.clone_cell(source, limits.quota, Some(caller))?;
+                let held = self.holding(caller, *source)?;
+                let (source, is_view) = (held.cell().ok_or(Refusal::NoSuchHolding)?, matches!(held, Holding::View(_)));
+                let child = self.clone_cell(source, limits.quota, Some(Cloner { cell: caller, is_view }))?;
                 self.add_child_holding(caller, child, limits)?
             }
-            ChildOperation::Apply { child, operation } => {
-                let child = self.child(caller, *child)?;
+            ChildOperation::View { cell, name } => self.view_child(caller, *cell, *name)?,
+            ChildOperation::Apply { child: name, operation } => {
+                let child = self.child(caller, *name)?;
+                self.note_halting(caller, *name, child, operation);
                 let progress = self.invoke(Subject::Cell(child), operation)?;
                 if *operation == Operation::Start {
                     // Otherwise the child would wait for the next housekeeping, which may be as far as its parent's quantum.
@@ -72,6 +75,7 @@ impl State {
                 let (live, _) = self.require(caller, Requirement::Living)?;
                 match live.holdings.remove(*name)? {
                     Holding::Child { cell, .. } => self.abandon(cell),
+                    Holding::View(_) => {}
                     right => {
                         self.released.push(caller, *name, right);
                         self.release_rights();
@@ -114,9 +118,22 @@ impl State {
     }
 
     /// The child of this name.
-    pub(super) fn child(&mut self, holder: CellId, name: HoldingName) -> Result<CellId, OperationError> {
+    pub(super) fn own_child(&mut self, holder: CellId, name: HoldingName) -> Result<CellId, OperationError> {
         match self.holding(holder, name)? {
             Holding::Child { cell, .. } => Ok(*cell),
+            _ => Err(Refusal::NoSuchHolding.into()),
+        }
+    }
+
+    /// The child of this name, or the cell of a view.
+    pub(super) fn child(&mut self, holder: CellId, name: HoldingName) -> Result<CellId, OperationError> {
+        match *self.holding(holder, name)? {
+            Holding::Child { cell, .. } => Ok(cell),
+            // Nobody keeps the outcome for the holder of a view.
+            Holding::View(cell) => match self.cells.get(cell).is_some() || self.cells.outcome(cell).is_some() {
+                true => Ok(cell),
+                false => Err(Refusal::NoSuchHolding.into()),
+            },
             _ => Err(Refusal::NoSuchHolding.into()),
         }
     }
@@ -150,12 +167,17 @@ impl State {
 
     /// Gives a new child its limits, and its parent a holding of it. Returns the name.
     fn add_child_holding(&mut self, holder: CellId, child: CellId, limits: &ChildLimits) -> Result<u64, OperationError> {
-        let (live, frames) = self.running(child);
-        frames.set_cell_quota(live.cell.memory.account(), limits.cells);
-        let console = Arc::clone(live.console.port());
-        let name = self.running(holder).0.holdings.insert(Holding::Child { cell: child, console, control: None });
+        let holding = self.limited_child(child, limits.cells);
+        let name = self.running(holder).0.holdings.insert(holding);
         // There was room when the child's place was reserved.
         Ok(name.ok_or(Refusal::TooMany)?.bits())
+    }
+
+    /// Limits the descendants of a new child. Returns a holding of it.
+    pub(super) fn limited_child(&mut self, child: CellId, cells: u32) -> Holding {
+        let (live, frames) = self.running(child);
+        frames.set_cell_quota(live.cell.memory.account(), cells);
+        Holding::Child { cell: child, console: Arc::clone(live.console.port()), control: None }
     }
 
     /// Executes the next step of a call about the memory of a child.
@@ -263,7 +285,7 @@ impl State {
     }
 
     /// Ends a child that its parent does not hold any more.
-    fn abandon(&mut self, child: CellId) {
+    pub(super) fn abandon(&mut self, child: CellId) {
         if let Some(LiveCell { parent, .. }) = self.cells.get_mut(child) {
             *parent = parent.map(|parent| Parent { is_holding: false, ..parent });
             self.request_end(child, End::Killed);

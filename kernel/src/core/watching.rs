@@ -50,9 +50,13 @@ impl State {
         let Some((live, _)) = self.living(id) else { return };
         live.execution.transition(RunState::Halted);
         live.cell.watch.must_halt = false;
-        live.cell.watch.reason = Some(reason);
+        live.cell.watch.reason = Some(live.cell.watch.first_reason.take().unwrap_or(reason));
+        let halter = live.cell.watch.halter.take();
         if let Some(Parent { cell, is_holding: true, .. }) = live.parent {
             self.raise_child_event(cell);
+        }
+        if let Some(halter) = halter {
+            self.raise_child_event(halter);
         }
     }
 
@@ -97,6 +101,8 @@ impl State {
             StateKind::Mounts { first } => return self.read_mounts(caller, child, first, buffer),
             StateKind::Image | StateKind::Layout => return self.read_child_image(caller, child, kind, buffer),
             StateKind::Extents => return Err(Refusal::BadArgument.into()),
+            StateKind::Holdings { first } => return self.read_holdings(caller, child, first, buffer),
+            StateKind::Console { first } => return self.read_console_state(caller, child, first, buffer),
             _ => {}
         }
         let (LiveCell { cell, execution, .. }, frames) = self.require(child, Requirement::Halted)?;
@@ -107,7 +113,9 @@ impl State {
                 | StateKind::SwapNumbers { .. }
                 | StateKind::Image
                 | StateKind::Layout
-                | StateKind::Extents,
+                | StateKind::Extents
+                | StateKind::Holdings { .. }
+                | StateKind::Console { .. },
                 _,
             ) => Vec::new(),
             (StateKind::Reason, _) => cell.watch.reason.map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),

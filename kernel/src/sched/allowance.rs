@@ -25,6 +25,11 @@ impl Allowance {
         Allowance { share, since: now, used: Duration::ZERO }
     }
 
+    /// The share.
+    pub(crate) fn share(&self) -> Share {
+        self.share
+    }
+
     /// How long the cell may run now.
     ///
     /// # Errors

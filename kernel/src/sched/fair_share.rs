@@ -375,6 +375,11 @@ impl Scheduler for FairShare {
         }
     }
 
+    fn weight(&self, cell: CellId) -> Weight {
+        let node = self.nodes.get(cell.index as usize).and_then(Option::as_ref).filter(|node| node.id == cell);
+        node.map_or(Weight::DEFAULT, |node| node.weight)
+    }
+
     fn set_weight(&mut self, cell: CellId, weight: Weight) {
         if let Some(node) = self.node(cell) {
             node.weight = weight;

@@ -48,6 +48,11 @@ pub trait Scheduler: Send {
     /// Sets the weight of a cell with its descendants, among its siblings.
     fn set_weight(&mut self, _cell: CellId, _weight: Weight) {}
 
+    /// The weight of a cell among its siblings.
+    fn weight(&self, _cell: CellId) -> Weight {
+        Weight::DEFAULT
+    }
+
     /// Charges a cell for time on a vCPU, and the places of `members` among their siblings: the cell itself and some of its ancestors,
     /// each the parent of the one before. Those that have ended are skipped.
     fn charge(&mut self, _cell: CellId, _members: &[CellId], _time: Duration) {}

@@ -18,6 +18,7 @@ mod taking;
 mod taking_random;
 mod taking_rules;
 mod threads;
+mod views;
 mod watch_rules;
 mod watching;
 mod weights;

@@ -50,9 +50,10 @@ impl CellsFile {
     fn note(self, system: &mut System, call: Hypercall, result: u64) {
         let files = &mut system.files.cells_files;
         match (call, HoldingName::from_bits(result)) {
-            (Hypercall::CellClone { .. } | Hypercall::PortCreate {} | Hypercall::Grant { cell: 0, .. }, Some(made)) => {
-                self.add(files, made)
-            }
+            (
+                Hypercall::CellClone { .. } | Hypercall::CellChild { .. } | Hypercall::PortCreate {} | Hypercall::Grant { cell: 0, .. },
+                Some(made),
+            ) => self.add(files, made),
             (Hypercall::Drop { holding }, _) => {
                 if let Some(child) = HoldingName::from_bits(holding) {
                     self.remove(files, child);
@@ -102,6 +103,7 @@ pub(super) fn check(file: CellsFile, system: &System, call: Hypercall) -> Result
         | Hypercall::CellRaise { cell, .. }
         | Hypercall::CellWatch { cell, .. }
         | Hypercall::CellResume { cell, .. }
+        | Hypercall::CellChild { cell, .. }
         | Hypercall::StateRead { cell, .. }
         | Hypercall::StateWrite { cell, .. }
         | Hypercall::Donate { cell, .. }

@@ -4,6 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use pando_abi::holding::fact;
 use pando_abi::message::MessageAnswer;
 use pando_abi::{HoldingName, Hypercall};
 use pando_rt::cells;
@@ -59,11 +60,13 @@ impl CellsFiles {
         self.pulse.input();
     }
 
-    /// Forgets the holdings: this cell is a clone now, and they are not its own.
+    /// Forgets the holdings: this cell is a clone now, and they are not its own. Only a cell that is restored with its nested cells has
+    /// children at once, under the names of before.
     pub fn note_clone(&mut self) {
+        let is_child = |name: &HoldingName| cells::call(Hypercall::CellState { cell: name.bits(), fact: fact::STATE }).is_ok();
         for number in 0..self.all.end() {
             if let Some(state) = self.all.get_mut(number) {
-                state.holdings.clear();
+                state.holdings.retain(is_child);
             }
         }
         self.posted.values_mut().for_each(|(_, call)| call.note_clone());

@@ -28,7 +28,7 @@ impl ReleaseQueue {
             Holding::Port(port) => self.ports.push(*port),
             Holding::Reply(ticket) => self.replies.push(ticket),
             Holding::Call(call) => self.calls.push((*call, CallTicket { caller: holder, posted: Some(name), serial: call.serial })),
-            Holding::Child { .. } | Holding::Template(_) | Holding::Reference(_) => {}
+            Holding::Child { .. } | Holding::View(_) | Holding::Template(_) | Holding::Reference(_) => {}
         }
     }
 

@@ -147,6 +147,11 @@ impl Accounts {
         is_exceeded
     }
 
+    /// How many cells an account may pay for.
+    pub(in crate::memory) fn cell_quota(&self, id: AccountId) -> u32 {
+        self.accounts[id.0 as usize].cell_quota
+    }
+
     /// Sets how many cells an account may pay for.
     pub(in crate::memory) fn set_cell_quota(&mut self, id: AccountId, cells: u32) {
         self.accounts[id.0 as usize].cell_quota = cells;

@@ -147,6 +147,11 @@ impl Frames {
         self.accounts.set_quota(id, quota);
     }
 
+    /// How many cells an account may pay for.
+    pub(crate) fn cell_quota(&self, id: AccountId) -> u32 {
+        self.accounts.cell_quota(id)
+    }
+
     /// Sets how many cells an account may pay for.
     pub(crate) fn set_cell_quota(&mut self, id: AccountId, cells: u32) {
         self.accounts.set_cell_quota(id, cells);

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Families: views of descendants, and the parts of an image that relate a cell to its parent and its children.
+//!
+//! A cell above reads them of halted cells, and builds a family of cells that were not started. They are claims, as all of an image.
+
+use super::error::OperationError;
+use super::holdings::{Cloner, Holding};
+use super::state::State;
+use crate::cell::CellId;
+use crate::cell::child_operation::CallerBytes;
+use crate::cell::operation::Operation;
+use crate::cell::run_state::Requirement;
+use crate::cell::share::{Share, Weight};
+use crate::cell::watch::WatchMask;
+use crate::device::console::part::ConsolePart;
+use crate::sched::allowance::Allowance;
+use pando_abi::holding_record::{ChildRecord, HOLDING_WORDS, HoldingContent, HoldingRecord, MAX_HOLDINGS_WRITTEN};
+use pando_abi::watch::{HaltReason, REASON_WORDS};
+use pando_abi::{HoldingName, Refusal};
+use pando_machine::PageCount;
+
+/// Bytes of streams in a part of a console that one call reads. Encoded, even pieces of one byte each fit into the caller's largest buffer.
+const PART_BYTES: usize = 16 << 10;
+/// Bytes of the count at the beginning of a part.
+const COUNT_BYTES: usize = 8;
+
+impl State {
+    /// Makes a view of a cell that a child, or a cell of another view, holds as a child. Returns its name.
+    pub(super) fn view_child(&mut self, caller: CellId, cell: HoldingName, name: HoldingName) -> Result<u64, OperationError> {
+        let holder = self.child(caller, cell)?;
+        let Holding::Child { cell: viewed, .. } = *self.holding(holder, name)? else { return Err(Refusal::NoSuchHolding.into()) };
+        let (live, _) = self.require(caller, Requirement::Living)?;
+        Ok(live.holdings.insert(Holding::View(viewed)).ok_or(Refusal::TooMany)?.bits())
+    }
+
+    /// Records that a cell is about to be halted or resumed, by its parent or through a view.
+    pub(super) fn note_halting(&mut self, caller: CellId, name: HoldingName, child: CellId, operation: &Operation) {
+        let is_view = matches!(self.holding(caller, name), Ok(Holding::View(_)));
+        let Some((live, _)) = self.living(child) else { return };
+        match operation {
+            Operation::Halt if is_view => live.cell.watch.halter = Some(caller),
+            Operation::Halt => live.cell.watch.is_halted_by_parent = true,
+            Operation::Resume(_) if !is_view => live.cell.watch.is_halted_by_parent = false,
+            // A halt that was requested through a view, and has not happened yet, is withdrawn.
+            Operation::Resume(_) if !live.cell.watch.is_halted_by_parent => {
+                (live.cell.watch.must_halt, live.cell.watch.halter) = (false, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// Copies records of the holdings of a cell into the caller. Returns the number of bytes.
+    pub(super) fn read_holdings(&mut self, caller: CellId, child: CellId, first: u32, buffer: CallerBytes) -> Result<u64, OperationError> {
+        self.require(child, Requirement::Givable)?;
+        let root = self.require(caller, Requirement::Living)?.0.holdings.get(HoldingName::ROOT).ok().and_then(Holding::cell);
+        let (live, _) = self.require(child, Requirement::Givable)?;
+        let most = buffer.count / (HOLDING_WORDS * 8);
+        let content = |holding: Option<&Holding>| match holding {
+            None => (HoldingContent::Nothing, None),
+            Some(Holding::Child { cell, .. }) => (HoldingContent::Other, Some(*cell)),
+            Some(Holding::Template(template)) if Some(*template) == root => (HoldingContent::Root, None),
+            Some(_) => (HoldingContent::Other, None),
+        };
+        let places = live.holdings.places().skip(first as usize).take(most);
+        let places: Vec<_> = places.map(|(name, holding)| (name, content(holding))).collect();
+        let mut bytes = Vec::new();
+        for (name, (content, child)) in places {
+            let content = child.map_or(content, |child| HoldingContent::Child(self.child_record(child)));
+            bytes.extend(HoldingRecord { name, content }.to_words().into_iter().flat_map(u64::to_le_bytes));
+        }
+        self.write_caller(caller, buffer.address, &bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// The record of a child. One that has ended has no limits.
+    fn child_record(&mut self, child: CellId) -> ChildRecord {
+        let weight = self.scheduler.weight(child).get();
+        let Some((live, frames)) = self.living(child) else {
+            return ChildRecord { quota: 0, cells: 0, weight, share: 0, mask: 0, is_halted_by_parent: false, has_control: false };
+        };
+        let account = live.cell.memory.account();
+        ChildRecord {
+            quota: frames.usage(account).quota.0,
+            cells: frames.cell_quota(account),
+            weight,
+            share: live.allowance.map_or(0, |allowance| (allowance.share().part() * 1000.0).round() as u64),
+            mask: live.cell.watch.mask.bits(),
+            is_halted_by_parent: live.cell.watch.is_halted_by_parent,
+            has_control: live.control.is_some(),
+        }
+    }
+
+    /// Adds holdings to a cell that was not started: the caller's root, and clones of it as children.
+    pub(super) fn build_holdings(&mut self, caller: CellId, parent: CellId, bytes: &[u8]) -> Result<u64, OperationError> {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let (records, more) = words.as_chunks::<HOLDING_WORDS>();
+        if !rest.is_empty() || !more.is_empty() || records.len() > MAX_HOLDINGS_WRITTEN {
+            return Err(Refusal::BadArgument.into());
+        }
+        for words in records {
+            let record = HoldingRecord::from_words(words.map(u64::from_le_bytes)).ok_or(Refusal::BadArgument)?;
+            let Holding::Template(root) = *self.holding(caller, HoldingName::ROOT)? else { return Err(Refusal::NoSuchHolding.into()) };
+            let (holding, child) = match record.content {
+                HoldingContent::Nothing => (None, None),
+                HoldingContent::Root => (Some(Holding::Template(root)), None),
+                HoldingContent::Child(child) => {
+                    let cell = self.build_child(root, parent, &child)?;
+                    (Some(self.limited_child(cell, child.cells)), Some(cell))
+                }
+                HoldingContent::Other => return Err(Refusal::BadArgument.into()),
+            };
+            if !self.running(parent).0.holdings.place(record.name, holding) {
+                child.into_iter().for_each(|child| self.abandon(child));
+                return Err(Refusal::BadArgument.into());
+            }
+        }
+        Ok(0)
+    }
+
+    /// Makes a child of another cell than the caller: a clone of the root.
+    fn build_child(&mut self, root: CellId, parent: CellId, record: &ChildRecord) -> Result<CellId, OperationError> {
+        let weight = Weight::new(record.weight).ok_or(Refusal::BadArgument)?;
+        let share = match record.share {
+            0 => None,
+            thousandths @ 1..=1000 => Share::new(thousandths as f64 / 1000.0),
+            _ => return Err(Refusal::BadArgument.into()),
+        };
+        let mask = WatchMask::from_bits(record.mask)?;
+        let cell = self.clone_cell(root, PageCount(record.quota), Some(Cloner { cell: parent, is_view: false }))?;
+        self.scheduler.set_weight(cell, weight);
+        let (live, frames) = self.running(cell);
+        live.allowance = share.map(|share| Allowance::new(share, frames.machine().now()));
+        live.cell.watch.mask = mask;
+        Ok(cell)
+    }
+
+    /// Lets a cell that was not started halt with a reason when it is started.
+    pub(super) fn build_halt(&mut self, child: CellId, bytes: &[u8]) -> Result<u64, OperationError> {
+        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let words: [u64; REASON_WORDS] = words.try_into().map_err(|_| Refusal::BadArgument)?;
+        let reason = HaltReason::from_words(words).filter(|_| bytes.len() == REASON_WORDS * 8).ok_or(Refusal::BadArgument)?;
+        let (live, _) = self.require(child, Requirement::NotStarted)?;
+        live.cell.watch.must_halt = true;
+        live.cell.watch.first_reason = Some(reason);
+        live.cell.watch.is_halted_by_parent = reason == HaltReason::Requested;
+        Ok(0)
+    }
+
+    /// Copies a part of what was not read on a cell's console into the caller. Returns the number of bytes.
+    pub(super) fn read_console_state(
+        &mut self,
+        caller: CellId,
+        child: CellId,
+        first: u32,
+        buffer: CallerBytes,
+    ) -> Result<u64, OperationError> {
+        let (live, _) = self.require(child, Requirement::Givable)?;
+        let part = live.console.port().part(first as usize, PART_BYTES);
+        let encoded = postcard::to_allocvec(&part).map_err(|_| Refusal::TooMany)?;
+        let bytes: Vec<u8> = (part.stream_bytes() as u64).to_le_bytes().into_iter().chain(encoded).collect();
+        if bytes.len() > buffer.count {
+            return Err(Refusal::TooMany.into());
+        }
+        self.write_caller(caller, buffer.address, &bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Appends a part to the console of a cell that was not started.
+    pub(super) fn build_console(&mut self, child: CellId, bytes: &[u8]) -> Result<u64, OperationError> {
+        let encoded = bytes.get(COUNT_BYTES..).ok_or(Refusal::BadArgument)?;
+        let (part, rest): (ConsolePart, _) = postcard::take_from_bytes(encoded).map_err(|_| Refusal::BadArgument)?;
+        if !rest.is_empty() {
+            return Err(Refusal::BadArgument.into());
+        }
+        let (live, _) = self.require(child, Requirement::NotStarted)?;
+        if live.console.port().append_part(part) { Ok(0) } else { Err(Refusal::BadArgument.into()) }
+    }
+}

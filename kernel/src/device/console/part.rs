@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Unread bytes of a console, for images of cells.
+
+use super::{ConsolePort, Stream};
+use crate::limits::CONSOLE_BYTES;
+use serde::{Deserialize, Serialize};
+
+/// A part of the unread bytes of a console, for an image of the cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConsolePart {
+    /// Input that the cell has not taken.
+    input: Vec<u8>,
+    is_input_closed: bool,
+    is_input_wanted: bool,
+    /// Output with the tags of its streams.
+    output: Vec<(u32, Vec<u8>)>,
+    /// The tags of streams without a reader.
+    unread: Vec<u32>,
+}
+
+impl ConsolePart {
+    /// Its bytes of output and input.
+    pub(crate) fn stream_bytes(&self) -> usize {
+        self.input.len() + self.output.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
+    }
+}
+
+/// Functions for images of cells.
+impl ConsolePort {
+    /// At most `most` bytes of output and input, output first, after the first `skipped`. An empty part is the last.
+    pub(crate) fn part(&self, skipped: usize, most: usize) -> ConsolePart {
+        let buffers = self.lock();
+        let (mut skipped, mut left, mut output) = (skipped, most, Vec::new());
+        let mut cut = |bytes: usize| {
+            let start = skipped.min(bytes);
+            let end = start + left.min(bytes - start);
+            (skipped, left) = (skipped - start, left - (end - start));
+            start..end
+        };
+        for (stream, bytes) in &buffers.output {
+            let range = cut(bytes.len());
+            if !range.is_empty() {
+                output.push((stream.tag(), bytes[range].to_vec()));
+            }
+        }
+        let range = cut(buffers.input.len());
+        ConsolePart {
+            input: buffers.input.range(range).copied().collect(),
+            is_input_closed: buffers.input_closed,
+            is_input_wanted: buffers.input_wanted,
+            output,
+            unread: buffers.unread.iter().map(|stream| stream.tag()).collect(),
+        }
+    }
+
+    /// Appends a part. `false`: it has an unknown stream, or more bytes than a console holds.
+    pub(crate) fn append_part(&self, part: ConsolePart) -> bool {
+        let mut buffers = self.lock();
+        let bytes: usize = part.output.iter().map(|(_, bytes)| bytes.len()).sum();
+        let is_known = part.output.iter().map(|(tag, _)| tag).chain(&part.unread).all(|tag| Stream::from_tag(*tag).is_some());
+        let is_small = buffers.output_bytes + bytes <= 2 * CONSOLE_BYTES && buffers.input.len() + part.input.len() <= CONSOLE_BYTES;
+        if !is_known || !is_small {
+            return false;
+        }
+        for (tag, bytes) in part.output {
+            if let Some(stream) = Stream::from_tag(tag) {
+                buffers.append(stream, bytes);
+            }
+        }
+        for stream in part.unread.into_iter().filter_map(Stream::from_tag) {
+            if !buffers.unread.contains(&stream) {
+                buffers.unread.push(stream);
+            }
+        }
+        buffers.input.extend(part.input);
+        (buffers.input_closed, buffers.input_wanted) = (part.is_input_closed, part.is_input_wanted);
+        buffers.is_changed = true;
+        true
+    }
+}
