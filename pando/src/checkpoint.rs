@@ -9,8 +9,8 @@ use crate::size::{self, Size};
 use crate::{diagnostics, nested, options};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use pando_abi::{HoldingName, PAGE_SIZE};
 use pando_abi::layout::{CPUID_TABLE, CPUID_TABLE_PAGES};
+use pando_abi::{HoldingName, PAGE_SIZE};
 use pando_machine::CellsDevice;
 use pando_manager::host;
 use pando_nest::checkpointer::{CheckpointDirectory, CheckpointEvent, CheckpointSettings, Checkpointer, RestoreRequirements};
@@ -39,6 +39,10 @@ pub(crate) struct Checkpoint {
     #[arg(short = 'o', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: PathBuf,
 
+    /// Keep only the newest NUMBER checkpoints, and files with pages of them [default: all]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+
     /// Print the sizes of each checkpoint, and for how long the program was halted, on standard error
     #[arg(long)]
     stats: bool,
@@ -60,6 +64,10 @@ pub(crate) struct Restore {
     /// Limit the memory of the program and its monitor: bytes, or with K, M, G or T [default: as for `pando checkpoint`]
     #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = options::memory)]
     memory: Option<Size>,
+
+    /// Keep only the newest NUMBER checkpoints, and files with pages of them [default: all]
+    #[arg(long, requires = "every", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
 
     /// Read all pages of the checkpoint before the program continues, and compare their checksums
     #[arg(long)]
@@ -95,7 +103,7 @@ pub(crate) fn checkpoint(options: &Checkpoint) -> std::result::Result<u8, Failur
     }
     let program = options.program.program()?;
     let child = options.program.create(&device, &program)?;
-    let settings = settings(&device, child, &options.output, Some(options.every)).map_err(Failure::Nested)?;
+    let settings = settings(&device, child, &options.output, (Some(options.every), options.keep)).map_err(Failure::Nested)?;
     let checkpointer = Checkpointer::new(&device, child, settings).map_err(Failure::Nested)?;
     run(checkpointer, options.stats, options.program.name())
 }
@@ -119,10 +127,7 @@ pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
     let memory = options.memory.map(Size::in_bytes).or(recipe.memory);
     let memory = memory.map_or(host::memory().0, |bytes| (bytes / PAGE_SIZE).min(host::memory().0));
     let child = device.clone_cell(HoldingName::ROOT, memory, recipe.nest).map_err(Failure::Nested)?;
-    if recipe.nest > 0 {
-        device.grant(child, HoldingName::ROOT).map_err(Failure::Nested)?;
-    }
-    let settings = settings(&device, child, path, options.every).map_err(Failure::Nested)?;
+    let settings = settings(&device, child, path, (options.every, options.keep)).map_err(Failure::Nested)?;
     check(stored.requirements(), &settings.requirements).map_err(Failure::Nested)?;
     let (number, pages) = (stored.number(), stored.pages());
     let checkpointer = Checkpointer::restore(&device, child, stored, settings).map_err(Failure::Nested)?;
@@ -146,6 +151,9 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
             pause.as_secs_f64() * 1e3
         )),
         CheckpointEvent::Written { .. } => {}
+        CheckpointEvent::NotRemoved { error } => {
+            diagnostics::problem(&format_args!("cannot remove older checkpoints: {}; remove them by hand", host::plain(error)));
+        }
         CheckpointEvent::Failed { number, error } => {
             let advice = match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ": make room",
@@ -165,20 +173,21 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
 }
 
 /// The settings of a checkpointer in this cell. `child` was not started.
-fn settings(device: &CellsDevice, child: HoldingName, directory: &Path, interval: Option<Duration>) -> Result<CheckpointSettings> {
+fn settings(
+    device: &CellsDevice,
+    child: HoldingName,
+    directory: &Path,
+    (interval, keep): (Option<Duration>, Option<u32>),
+) -> Result<CheckpointSettings> {
     let view = match std::env::var_os(VIEW_VARIABLE) {
         Some(view) => view.to_string_lossy().into_owned(),
         None => format!("{CELL_VIEW}{}", std::fs::read_to_string(BOOT_ID)?.trim()),
     };
     let mut table = vec![0; (CPUID_TABLE_PAGES * PAGE_SIZE) as usize];
     device.read(child.current_space(), CPUID_TABLE, &mut table)?;
-    let requirements = RestoreRequirements {
-        interface: pando_abi::VERSION,
-        features: pando_store::features_of_table(&table),
-        view,
-    };
+    let requirements = RestoreRequirements { interface: pando_abi::VERSION, features: pando_store::features_of_table(&table), view };
     let directory = CheckpointDirectory::new(directory.into());
-    Ok(CheckpointSettings { directory, interval, requirements, memory: host::memory().0 })
+    Ok(CheckpointSettings { directory, interval, requirements, memory: host::memory().0, keep })
 }
 
 /// Checks that a program can continue here.
@@ -227,6 +236,7 @@ fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
     let (path, recipe) = prepare(options)?;
     let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
     inside.extend(["-o".into(), CHECKPOINTS.into()]);
+    inside.extend(keep(options.keep));
     inside.extend(options.stats.then(|| "--stats".into()));
     Ok(options.program.start_in_cell_of(&recipe, &path, "checkpoint", &inside))
 }
@@ -243,11 +253,17 @@ fn start_restorer(options: &Restore) -> Result<Error> {
     if let Some(every) = options.every {
         inside.extend(["--every".into(), format!("{}ns", every.as_nanos()).into()]);
     }
+    inside.extend(keep(options.keep));
     inside.extend(options.check.then(|| "--check".into()));
     inside.extend(options.stats.then(|| "--stats".into()));
     let number = number.map(|number| format!("@{number}")).unwrap_or_default();
     inside.push(format!("{CHECKPOINTS}{number}").into());
     Ok(recipe.start_in_cell(&path, "restore", &[], &inside))
+}
+
+/// The option `--keep`.
+fn keep(number: Option<u32>) -> impl Iterator<Item = OsString> {
+    number.into_iter().flat_map(|number| ["--keep".into(), number.to_string().into()])
 }
 
 fn cannot_use(directory: &Path, error: &Error) -> Error {

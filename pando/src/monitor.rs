@@ -157,7 +157,14 @@ impl ProgramOptions {
         if let Some(directory) = &self.directory {
             run.arg("-w").arg(directory);
         }
-        run.args(self.variables.iter().flat_map(|variable| [OsStr::new("-e"), variable])).arg("--").arg(&itself).arg(command).args(inside).args(self.inside()).arg("--").args(&self.words);
+        run.args(self.variables.iter().flat_map(|variable| [OsStr::new("-e"), variable]))
+            .arg("--")
+            .arg(&itself)
+            .arg(command)
+            .args(inside)
+            .args(self.inside())
+            .arg("--")
+            .args(&self.words);
         run.exec()
     }
 

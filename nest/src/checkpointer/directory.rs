@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The directory of the checkpoints of a program.
 
-use super::file::{CACHED_CHUNKS, CheckpointFile, PageRange, RestoreRequirements};
-use super::image::{CellImage, StoredContent};
+use super::file::{CACHED_CHUNKS, CheckpointFile, PageRange, RestoreRequirements, path_of};
+use super::image::{FamilyImage, StoredContent};
 use pando_abi::PAGE_SIZE;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -40,6 +41,24 @@ impl CheckpointDirectory {
         let mut numbers: Vec<u32> = entries.iter().filter_map(number).collect();
         numbers.sort_unstable_by(|one, other| other.cmp(one));
         Ok(numbers)
+    }
+
+    /// Removes all checkpoints but the newest `keep`, and files that have pages of those. A damaged one counts for nothing, and stays.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a file cannot be removed.
+    pub(super) fn remove_older(&self, keep: u32) -> Result<()> {
+        let mut needed = HashSet::new();
+        let (mut left, mut old) = (keep, Vec::new());
+        for number in self.checkpoints()? {
+            if left == 0 {
+                old.push(number);
+            } else if let Ok(file) = CheckpointFile::read(&self.path, number) {
+                left -= 1;
+                needed.extend(file.earlier.iter().map(|range| range.checkpoint));
+            }
+        }
+        old.into_iter().filter(|number| !needed.contains(number)).try_for_each(|number| fs::remove_file(path_of(&self.path, number)))
     }
 
     /// Removes what a process has left that was killed while it wrote.
@@ -89,7 +108,7 @@ pub(super) fn plain(error: &Error) -> String {
 #[derive(Debug)]
 pub struct StoredCheckpoint {
     newest: CheckpointFile,
-    image: CellImage,
+    image: FamilyImage,
     /// In the order of their pages.
     earlier: Vec<CheckpointFile>,
     /// The file that was read last, by the number of its checkpoint.
@@ -131,7 +150,7 @@ impl StoredCheckpoint {
 
     /// Whether each stored extent lies in files.
     fn has_all_pages(&self) -> bool {
-        self.image.trees.iter().flat_map(|(_, extents)| extents.iter()).all(|(_, extent)| {
+        self.image.extents().all(|extent| {
             let StoredContent::Stored(first) = extent.content else { return true };
             let (mut number, end) = (u64::from(first), u64::from(first) + extent.count);
             while number < end {
@@ -163,7 +182,7 @@ impl StoredCheckpoint {
     }
 
     /// The image.
-    pub(super) fn image(&self) -> &CellImage {
+    pub(super) fn image(&self) -> &FamilyImage {
         &self.image
     }
 

@@ -4,13 +4,13 @@
 //! ```text
 //! header    magic, format, offset of the index, length of the file, and the checksum of all that and of the index
 //! chunks    16 pages each, the last one fewer, compressed with zstd, one after the other
-//! index     what the image needs of a machine, the files with its other pages, length and checksum of each chunk; the image of the cell
+//! index     what the image needs of a machine, the files with its other pages, length and checksum of each chunk; the image of the family
 //! ```
 //!
 //! Numbers are little-endian, the index is in postcard's format. Checksums are the first 128 bits of BLAKE3. A file gets its name when all
 //! of it is on the disk, and never changes then.
 
-use super::image::CellImage;
+use super::image::FamilyImage;
 use pando_abi::PAGE_SIZE;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 16] = b"Pando checkpoint";
 /// The format that is written and read here.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Pages of a chunk.
 const CHUNK_PAGES: u32 = 16;
 /// Chunks after whose reading a file is opened again: the cell around keeps the content of a file while it is open.
@@ -152,7 +152,7 @@ impl CheckpointWriter {
     pub(super) fn finish(
         mut self,
         requirements: RestoreRequirements,
-        image: &CellImage,
+        image: &FamilyImage,
         earlier: Vec<PageRange>,
     ) -> Result<(PageRange, KnownPages, u64)> {
         if !self.waiting.is_empty() {
@@ -268,9 +268,9 @@ impl CheckpointFile {
     ///
     /// # Errors
     /// It is damaged.
-    pub(super) fn image(&self) -> Result<CellImage> {
-        let image: Option<CellImage> = postcard::from_bytes(&self.image).ok();
-        image.filter(CellImage::is_sound).ok_or_else(|| damaged("its image cannot be decoded"))
+    pub(super) fn image(&self) -> Result<FamilyImage> {
+        let image: Option<FamilyImage> = postcard::from_bytes(&self.image).ok();
+        image.filter(FamilyImage::is_sound).ok_or_else(|| damaged("its image cannot be decoded"))
     }
 
     /// Forgets the image.

@@ -2,6 +2,8 @@
 //! The image of a cell: all of its state, and for each page of its memory where the content is.
 
 use pando_abi::cell_image::{LAYOUT_WORDS, LayoutMount, TreePlace};
+use pando_abi::holding_record::HOLDING_WORDS;
+use pando_abi::watch::REASON_WORDS;
 use pando_abi::{HoldingName, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,6 +18,8 @@ pub(super) enum StoredContent {
     Blocks(u64),
     /// Pages in files of checkpoints, from this number on.
     Stored(u32),
+    /// Pages that the parent of a nested cell has taken, from this number of the parent's on.
+    Taken(u32),
 }
 
 impl StoredContent {
@@ -24,6 +28,7 @@ impl StoredContent {
             StoredContent::Lazy { .. } => self,
             StoredContent::Blocks(first) => StoredContent::Blocks(first.wrapping_add(pages)),
             StoredContent::Stored(first) => StoredContent::Stored(first.wrapping_add(pages as u32)),
+            StoredContent::Taken(first) => StoredContent::Taken(first.wrapping_add(pages as u32)),
         }
     }
 }
@@ -116,7 +121,7 @@ impl CellImage {
         let pages = u64::from(pages.start)..u64::from(pages.end);
         self.trees.iter().flat_map(|(_, extents)| extents.iter()).any(|(_, extent)| match extent.content {
             StoredContent::Stored(first) => u64::from(first) < pages.end && u64::from(first) + extent.count > pages.start,
-            StoredContent::Lazy { .. } | StoredContent::Blocks(_) => false,
+            StoredContent::Lazy { .. } | StoredContent::Blocks(_) | StoredContent::Taken(_) => false,
         })
     }
 
@@ -124,6 +129,63 @@ impl CellImage {
     pub(super) fn stored_pages(&self) -> u64 {
         let extents = self.trees.iter().flat_map(|(_, extents)| extents.iter());
         extents.filter(|(_, extent)| matches!(extent.content, StoredContent::Stored(_))).map(|(_, extent)| extent.count).sum()
+    }
+}
+
+/// The run state of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum MemberState {
+    /// It was not started.
+    New,
+    /// It runs, or waits.
+    Started,
+    /// It is halted for its parent, with this reason.
+    Halted([u64; REASON_WORDS]),
+}
+
+/// A cell of a family besides its image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Relation {
+    /// The names by which the cells from the program's on hold the next one. The program's cell has none.
+    pub(super) path: Vec<u64>,
+    pub(super) state: MemberState,
+    /// Its table of holdings, as records.
+    pub(super) holdings: Vec<[u64; HOLDING_WORDS]>,
+    /// Unread bytes of its console: opaque parts of the kernel.
+    pub(super) console: Vec<Vec<u8>>,
+}
+
+/// The image of a program: its cell, and all below it, parents before their children.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FamilyImage {
+    pub(super) members: Vec<(Relation, CellImage)>,
+}
+
+impl FamilyImage {
+    /// Whether its extents are possible, and each cell comes after its parent. The kernel checks the rest.
+    pub(super) fn is_sound(&self) -> bool {
+        let is_placed = |index: usize, path: &[u64]| match path.split_last() {
+            None => index == 0,
+            Some((_, parent)) => self.members[..index].iter().any(|(relation, _)| relation.path == parent),
+        };
+        let mut members = self.members.iter().enumerate();
+        !self.members.is_empty() && members.all(|(index, (relation, image))| image.is_sound() && is_placed(index, &relation.path))
+    }
+
+    /// Whether it has one of these stored pages.
+    pub(super) fn uses(&self, pages: &Range<u32>) -> bool {
+        self.members.iter().any(|(_, image)| image.uses(pages.clone()))
+    }
+
+    /// Number of pages with content in files.
+    pub(super) fn stored_pages(&self) -> u64 {
+        self.members.iter().map(|(_, image)| image.stored_pages()).sum()
+    }
+
+    /// All extents.
+    pub(super) fn extents(&self) -> impl Iterator<Item = StoredExtent> {
+        let trees = self.members.iter().flat_map(|(_, image)| &image.trees);
+        trees.flat_map(|(_, extents)| extents.iter()).map(|(_, extent)| extent)
     }
 }
 

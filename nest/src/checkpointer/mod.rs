@@ -6,6 +6,7 @@
 //! as those of a pager are, so it runs before they are read.
 
 mod directory;
+mod family;
 mod file;
 mod image;
 mod restoring;
@@ -18,22 +19,29 @@ pub use snapshot::CheckpointSize;
 use crate::input::ProgramInput;
 use crate::output::{self, OutputStream};
 use crate::watched_child::WatchedChild;
+use family::HaltedFamily;
+use image::{MemberState, Relation};
 use pando_abi::holding::ChildState;
-use pando_abi::watch::{HaltReason, resume, state};
-use pando_abi::{DescendantRecord, Event, HoldingName};
+use pando_abi::watch::{HaltReason, resume};
+use pando_abi::{Event, HoldingName};
 use pando_machine::CellsDevice;
 use restoring::PageSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use snapshot::{Base, SnapshotWriter};
 use std::collections::HashMap;
-use std::io::{Error, Read, Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
+
+/// How often a checkpoint is tried again if a nested cell is in a state that soon changes.
+const ATTEMPTS: u32 = 50;
+/// The time until it is tried again.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where checkpoints are written, and how often.
 #[derive(Clone, Debug)]
@@ -46,6 +54,8 @@ pub struct CheckpointSettings {
     pub requirements: RestoreRequirements,
     /// Pages that the program may use.
     pub memory: u64,
+    /// How many checkpoints are kept. `None`: all.
+    pub keep: Option<u32>,
 }
 
 /// An event of a checkpointer, for its user.
@@ -67,14 +77,19 @@ pub enum CheckpointEvent<'a> {
         /// The reason.
         error: &'a Error,
     },
+    /// Checkpoints that are not to be kept could not be removed.
+    NotRemoved {
+        /// The reason.
+        error: &'a Error,
+    },
 }
 
 /// Receives events.
 pub type EventSink<'a> = &'a mut dyn FnMut(CheckpointEvent<'_>);
 
-/// A clone of the program's cell, and for how long that took.
+/// Clones of the program's cell and of all below it, and for how long that took.
 struct Snapshot {
-    cell: HoldingName,
+    cells: Vec<(Relation, HoldingName)>,
     pause: Duration,
 }
 
@@ -83,6 +98,8 @@ struct WriteResult {
     number: u32,
     snapshot: Snapshot,
     result: Result<(Base, CheckpointSize)>,
+    /// The result of the removal of older checkpoints.
+    removed: Result<()>,
 }
 
 /// Checkpoints a child.
@@ -96,6 +113,8 @@ pub struct Checkpointer<'a> {
     next: u32,
     /// The pages that a restored child has not needed yet.
     pages: Option<PageSource>,
+    /// The nested cells of a restored child, until they are started.
+    nested: Vec<(HoldingName, MemberState)>,
 }
 
 impl<'a> Checkpointer<'a> {
@@ -106,7 +125,7 @@ impl<'a> Checkpointer<'a> {
     pub fn new(device: &'a CellsDevice, child: HoldingName, settings: CheckpointSettings) -> Result<Checkpointer<'a>> {
         settings.directory.remove_unfinished();
         let next = settings.directory.checkpoints()?.first().map_or(1, |newest| newest + 1);
-        Ok(Checkpointer { device, child, settings, base: None, next, pages: None })
+        Ok(Checkpointer { device, child, settings, base: None, next, pages: None, nested: Vec::new() })
     }
 
     /// A checkpointer of a child that has not started, and which is built from a checkpoint.
@@ -119,12 +138,14 @@ impl<'a> Checkpointer<'a> {
         mut stored: StoredCheckpoint,
         settings: CheckpointSettings,
     ) -> Result<Checkpointer<'a>> {
-        restoring::build(device, child, &mut stored)?;
+        let nested = restoring::build(device, child, &mut stored)?;
         let mut checkpointer = Checkpointer::new(device, child, settings)?;
+        checkpointer.nested = nested;
         if checkpointer.settings.interval.is_some() {
-            let snapshot = device.clone_cell(child, checkpointer.settings.memory, 0)?;
+            // The nested cells have no base: their memory is built anew.
+            let snapshots = vec![device.clone_cell(child, checkpointer.settings.memory, 0)?];
             let (image, files) = (stored.image().clone(), stored.ranges());
-            checkpointer.base = Some(Arc::new(Base { snapshot, image, files, next_page: stored.next_page(), known: HashMap::new() }));
+            checkpointer.base = Some(Arc::new(Base { snapshots, image, files, next_page: stored.next_page(), known: HashMap::new() }));
         }
         checkpointer.pages = Some(PageSource::new(stored));
         Ok(checkpointer)
@@ -142,6 +163,7 @@ impl<'a> Checkpointer<'a> {
     /// # Errors
     /// The device does not allow it, a stream failed, or a page of a restored program cannot be read.
     pub fn run(&mut self, interrupted: &AtomicBool, report: EventSink<'_>) -> Result<ChildState> {
+        restoring::start(self.device, std::mem::take(&mut self.nested))?;
         self.device.run(self.child)?;
         let (woken, waker) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
@@ -161,6 +183,7 @@ impl<'a> Checkpointer<'a> {
         let (mut input, stdin) = (ProgramInput::Unwanted, std::io::stdin());
         let mut due = self.settings.interval.and_then(|interval| Instant::now().checked_add(interval));
         let mut writing: Option<Receiver<WriteResult>> = None;
+        let mut attempts_left = ATTEMPTS;
         // When the halt for a checkpoint was requested.
         let mut halted_since: Option<Instant> = None;
         loop {
@@ -175,12 +198,25 @@ impl<'a> Checkpointer<'a> {
                 writing = None;
                 self.note_finished(finished, report)?;
             }
-            match self.serve_halt(&mut halted_since)? {
-                Some(Ok(snapshot)) => writing = Some(self.start_writing(scope, snapshot, waker)?),
-                Some(Err(error)) => report(CheckpointEvent::Failed { number: self.next, error: &error }),
+            let now = Instant::now();
+            let served = self.serve_halt(&mut halted_since)?;
+            let was_served = served.is_some();
+            match served {
+                Some(Ok(snapshot)) => {
+                    attempts_left = ATTEMPTS;
+                    writing = Some(self.start_writing(scope, snapshot, waker)?);
+                }
+                // Only for a moment.
+                Some(Err(error)) if error.kind() == ErrorKind::WouldBlock && attempts_left > 0 => {
+                    attempts_left -= 1;
+                    due = now.checked_add(ATTEMPT_PAUSE);
+                }
+                Some(Err(error)) => {
+                    attempts_left = ATTEMPTS;
+                    report(CheckpointEvent::Failed { number: self.next, error: &error });
+                }
                 None => {}
             }
-            let now = Instant::now();
             if due.is_some_and(|due| due <= now) && writing.is_none() && halted_since.is_none() {
                 due = self.settings.interval.and_then(|interval| now.checked_add(interval));
                 halted_since = Some(now);
@@ -189,6 +225,10 @@ impl<'a> Checkpointer<'a> {
             // The output of a child that is halted for a checkpoint comes before the checkpoint.
             if output::pass_on(self.device, self.child, OutputStream::Output)? {
                 return self.device.state(self.child);
+            }
+            // Events came while nested cells were halted.
+            if was_served {
+                continue;
             }
             let waits_until = due.filter(|_| writing.is_none() && halted_since.is_none());
             if self.wait(input.is_open().then_some(&stdin), woken, waits_until)? {
@@ -214,20 +254,16 @@ impl<'a> Checkpointer<'a> {
             }
             _ => {
                 let since = halted_since.take();
-                let cell = since.map(|since| (since, self.clone_child()));
+                let cells = since.map(|since| (since, self.clone_family()));
                 self.device.resume(self.child, resume::CONTINUE)?;
-                Ok(cell.map(|(since, cell)| Ok(Snapshot { cell: cell?, pause: since.elapsed() })))
+                Ok(cells.map(|(since, cells)| Ok(Snapshot { cells: cells?, pause: since.elapsed() })))
             }
         }
     }
 
-    /// Clones the halted child.
-    fn clone_child(&self) -> Result<HoldingName> {
-        let mut record = [0; DescendantRecord::SIZE];
-        if self.device.read_state(self.child, state::DESCENDANTS, &mut record)? > 0 {
-            return Err(Error::other("the program has nested cells at present, which no checkpoint can have"));
-        }
-        self.device.clone_cell(self.child, self.settings.memory, 0)
+    /// Clones the halted child and all cells below it.
+    fn clone_family(&self) -> Result<Vec<(Relation, HoldingName)>> {
+        HaltedFamily::halt(self.device, self.child, self.settings.memory)?.clone_cells()
     }
 
     /// Writes the checkpoint of a snapshot on a thread.
@@ -243,13 +279,14 @@ impl<'a> Checkpointer<'a> {
         let (sender, receiver) = channel();
         let (device, number, base) = (self.device, self.next, self.base.clone());
         let (directory, requirements) = (self.settings.directory.clone(), self.settings.requirements.clone());
-        let mut waker = waker.try_clone()?;
+        let (mut waker, keep) = (waker.try_clone()?, self.settings.keep);
         self.next += 1;
         thread::Builder::new().name("checkpoint".into()).spawn_scoped(scope, move || {
-            let writer = SnapshotWriter { device, directory: &directory, requirements };
-            let result = writer.write(snapshot.cell, base.as_deref(), number);
+            let writer = SnapshotWriter { device, directory: &directory, requirements, keep };
+            let result = writer.write(&snapshot.cells, base.as_deref(), number);
+            let removed = keep.filter(|_| result.is_ok()).map_or(Ok(()), |keep| directory.remove_older(keep));
             // Nobody waits for it any more once the program has ended.
-            let _ = sender.send(WriteResult { number, snapshot, result });
+            let _ = sender.send(WriteResult { number, snapshot, result, removed });
             let _ = waker.write_all(&[0]);
         })?;
         Ok(receiver)
@@ -257,18 +294,21 @@ impl<'a> Checkpointer<'a> {
 
     /// Keeps the snapshot of a complete checkpoint as the base of the next one.
     fn note_finished(&mut self, finished: WriteResult, report: EventSink<'_>) -> Result<()> {
-        let WriteResult { number, snapshot: Snapshot { cell, pause }, result } = finished;
-        let unused = match result {
+        let WriteResult { number, snapshot: Snapshot { cells, pause }, result, removed } = finished;
+        if let Err(error) = removed {
+            report(CheckpointEvent::NotRemoved { error: &error });
+        }
+        let unused: Vec<HoldingName> = match result {
             Ok((base, size)) => {
                 report(CheckpointEvent::Written { number, size, pause });
-                self.base.replace(Arc::new(base)).map(|base| base.snapshot)
+                self.base.replace(Arc::new(base)).map(|base| base.snapshots.clone()).unwrap_or_default()
             }
             Err(error) => {
                 report(CheckpointEvent::Failed { number, error: &error });
-                Some(cell)
+                cells.into_iter().map(|(_, cell)| cell).collect()
             }
         };
-        unused.map_or(Ok(()), |unused| self.device.give_up(unused))
+        unused.into_iter().try_for_each(|unused| self.device.give_up(unused))
     }
 
     /// Waits for an event of the child, for input, for the end of the work on a checkpoint, or for a time. Returns whether there is input.

@@ -3,54 +3,133 @@
 //! others when it needs them, as from a pager.
 
 use super::directory::{StoredCheckpoint, plain};
-use super::image::{StoredContent, StoredExtent, TreeExtents, mapped_at};
+use super::family::{HALT_MAX, LOOK_AGAIN};
+use super::image::{CellImage, MemberState, Relation, StoredContent, StoredExtent, mapped_at};
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, RECORD_BYTES, TreeOrigin, TreePlace};
+use pando_abi::holding::ChildState;
+use pando_abi::holding_record::HoldingRecord;
 use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
 use pando_abi::watch::state;
 use pando_abi::{BlockAddress, HoldingName, PAGE_SIZE, Permissions};
 use pando_machine::{CellsDevice, PageBuffer};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Result};
+use std::time::Instant;
 
 /// The segment of the libOS, which cannot wait for its own pages.
 const SYSTEM_SEGMENT: TreePlace = TreePlace::Segment(0);
 /// Pages that a fault reads at most.
 const READ_AHEAD: u32 = 64;
 
-/// Builds a child that was not started from a checkpoint.
+/// A nested cell of a restored program, as a view, and its state.
+type NestedCell = (HoldingName, MemberState);
+
+/// Builds a child that was not started from a checkpoint, and all cells below it. Returns those, parents before their children.
 ///
 /// # Errors
-/// The kernel refuses the image, or a page of the libOS cannot be read.
-pub(super) fn build(device: &CellsDevice, child: HoldingName, stored: &mut StoredCheckpoint) -> Result<()> {
-    let refused = |error: Error| Error::new(error.kind(), format!("the checkpoint does not fit to this kernel: {error}"));
-    device.write_state(child, state::LAYOUT, &stored.image().layout).map_err(refused)?;
-    let mut records = RecordBuffer::default();
-    let mut system = TreeExtents::default();
-    for (place, extents) in stored.image().trees.clone() {
-        let place = TreePlace::from_bits(place).ok_or_else(|| Error::other("the checkpoint is damaged: it has an invalid place"))?;
+/// The kernel refuses the image, or a page of the libOS or of a nested cell cannot be read.
+pub(super) fn build(device: &CellsDevice, child: HoldingName, stored: &mut StoredCheckpoint) -> Result<Vec<NestedCell>> {
+    let mut cells: HashMap<Vec<u64>, HoldingName> = HashMap::new();
+    let mut nested = Vec::new();
+    for (relation, image) in stored.image().members.clone() {
+        let cell = match relation.path.split_last() {
+            None => child,
+            Some((name, parent)) => {
+                let name = HoldingName::from_bits(*name).ok_or_else(|| Error::other("the checkpoint is damaged: a cell has no name"))?;
+                let parent = cells.get(parent).ok_or_else(|| Error::other("the checkpoint is damaged: a cell has no parent"))?;
+                device.view(*parent, name).map_err(refused)?
+            }
+        };
+        build_cell(device, cell, &image, stored, relation.path.is_empty())?;
+        build_relation(device, cell, &relation).map_err(refused)?;
+        if !relation.path.is_empty() {
+            nested.push((cell, relation.state));
+        }
+        cells.insert(relation.path, cell);
+    }
+    Ok(nested)
+}
+
+/// Starts the nested cells of a program that is restored, children before their parents. Then nobody needs the views any more.
+///
+/// # Errors
+/// One does not start, or does not halt again as it was halted.
+pub(super) fn start(device: &CellsDevice, nested: Vec<NestedCell>) -> Result<()> {
+    for (cell, state) in nested.into_iter().rev() {
+        if state != MemberState::New {
+            device.run(cell)?;
+        }
+        let began = Instant::now();
+        while matches!(state, MemberState::Halted(_)) && device.state(cell)? != ChildState::Halted {
+            if began.elapsed() > HALT_MAX {
+                return Err(Error::other("a nested cell of the program does not halt as it was halted at the checkpoint"));
+            }
+            // The halt is no event for this cell.
+            let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&LOOK_AGAIN));
+            device.forget_events()?;
+        }
+        device.give_up(cell)?;
+    }
+    Ok(())
+}
+
+fn refused(error: Error) -> Error {
+    Error::new(error.kind(), format!("the checkpoint does not fit to this kernel: {error}"))
+}
+
+/// Gives a cell its holdings and its place in the family.
+fn build_relation(device: &CellsDevice, cell: HoldingName, relation: &Relation) -> Result<()> {
+    let records = relation.holdings.iter().map(|words| HoldingRecord::from_words(*words));
+    let records: Option<Vec<HoldingRecord>> = records.collect();
+    device.add_holdings(cell, &records.ok_or_else(|| Error::other("a holding is invalid"))?)?;
+    for part in &relation.console {
+        device.write_state(cell, state::CONSOLE, part)?;
+    }
+    if let MemberState::Halted(words) = relation.state {
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        device.write_state(cell, state::REASON, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Builds a cell. Only the program's own cell can wait for pages: a nested one would wait for its parent, which has none of them.
+fn build_cell(device: &CellsDevice, cell: HoldingName, image: &CellImage, stored: &mut StoredCheckpoint, can_wait: bool) -> Result<()> {
+    device.write_state(cell, state::LAYOUT, &image.layout).map_err(refused)?;
+    let mut records = RecordBuffer { can_wait, ..RecordBuffer::default() };
+    for (place, extents) in &image.trees {
+        let place = tree_place(*place)?;
         records.begin(place);
         for (first, extent) in extents.iter() {
             if records.is_full() {
-                records.write(device, child).map_err(refused)?;
+                records.write(device, cell).map_err(refused)?;
             }
             records.add(place, first, extent);
         }
-        if place == SYSTEM_SEGMENT {
-            system = extents;
-        }
     }
-    records.write(device, child).map_err(refused)?;
+    records.write(device, cell).map_err(refused)?;
     let mut buffer = PageBuffer::default();
-    for (first, extent) in system.iter() {
-        let StoredContent::Stored(number) = extent.content else { continue };
-        for further in (0..extent.count).step_by(MAX_SWAP_PAGES as usize) {
-            let count = (extent.count - further).min(MAX_SWAP_PAGES);
-            stored.read(number + further as u32, &mut buffer.bytes_mut()[..(count * PAGE_SIZE) as usize])?;
-            let (space, address) = mapped_at(child, &stored.image().layout, SYSTEM_SEGMENT, first + further)
-                .ok_or_else(|| Error::other("the checkpoint is damaged: it has no libOS"))?;
-            device.write_pages(space, address, &buffer, count)?;
+    for (place, extents) in &image.trees {
+        let place = tree_place(*place)?;
+        if can_wait && place != SYSTEM_SEGMENT {
+            continue;
+        }
+        for (first, extent) in extents.iter() {
+            let StoredContent::Stored(number) = extent.content else { continue };
+            for further in (0..extent.count).step_by(MAX_SWAP_PAGES as usize) {
+                let count = (extent.count - further).min(MAX_SWAP_PAGES);
+                stored.read(number + further as u32, &mut buffer.bytes_mut()[..(count * PAGE_SIZE) as usize])?;
+                let (space, address) = mapped_at(cell, &image.layout, place, first + further)
+                    .ok_or_else(|| Error::other("the checkpoint is damaged: it has memory that no process maps"))?;
+                device.write_pages(space, address, &buffer, count)?;
+            }
         }
     }
-    device.write_state(child, state::IMAGE, &stored.image().state).map_err(refused)
+    device.write_state(cell, state::IMAGE, &image.state).map_err(refused)
+}
+
+fn tree_place(place: u64) -> Result<TreePlace> {
+    TreePlace::from_bits(place).ok_or_else(|| Error::other("the checkpoint is damaged: it has an invalid place"))
 }
 
 /// Records on their way to the kernel.
@@ -59,6 +138,8 @@ struct RecordBuffer {
     bytes: Vec<u8>,
     /// The tree of the next extents.
     place: Option<TreePlace>,
+    /// Pages are taken, until the cell needs them. Otherwise they are written afterwards.
+    can_wait: bool,
 }
 
 impl RecordBuffer {
@@ -84,8 +165,8 @@ impl RecordBuffer {
         let content = match extent.content {
             StoredContent::Lazy { large } => ExtentContent::Lazy { large },
             StoredContent::Blocks(block) => ExtentContent::Blocks(BlockAddress::from_bits(block)),
-            StoredContent::Stored(_) if place == SYSTEM_SEGMENT => ExtentContent::Lazy { large: false },
-            StoredContent::Stored(number) => ExtentContent::Taken(number),
+            StoredContent::Stored(_) if place == SYSTEM_SEGMENT || !self.can_wait => ExtentContent::Lazy { large: false },
+            StoredContent::Stored(number) | StoredContent::Taken(number) => ExtentContent::Taken(number),
         };
         self.push(ImageRecord::Extent(ImageExtent { first, count: extent.count, permissions, content }));
     }

@@ -3,7 +3,7 @@
 
 use super::directory::CheckpointDirectory;
 use super::file::{CheckpointWriter, KnownPages, PageRange, RestoreRequirements};
-use super::image::{CellImage, StoredContent, StoredExtent, TreeExtents, mapped_at};
+use super::image::{CellImage, FamilyImage, Relation, StoredContent, StoredExtent, TreeExtents, mapped_at};
 use pando_abi::cell_image::{END, ExtentContent, ImageExtent, ImageRecord, TreeOrigin, TreePlace};
 use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
 use pando_abi::watch::state;
@@ -13,19 +13,34 @@ use std::io::{Error, Result};
 
 /// Most earlier files that a checkpoint refers to. Then one is written that has all pages itself.
 const FILES_MAX: usize = 128;
+/// The least such number if old checkpoints are removed: a file stays as long as a later checkpoint refers to it.
+const FILES_MAX_LEAST: usize = 16;
+
+/// Most earlier files that a checkpoint refers to, if so many checkpoints are kept.
+fn files_max(keep: Option<u32>) -> usize {
+    keep.map_or(FILES_MAX, |keep| (keep as usize).saturating_mul(2).clamp(FILES_MAX_LEAST, FILES_MAX))
+}
 
 /// A checkpoint that is written, as the base of the next one.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
-    /// The cell whose memory the image describes.
-    pub(super) snapshot: HoldingName,
-    pub(super) image: CellImage,
+    /// The cells whose memory the images of the first members of the family describe.
+    pub(super) snapshots: Vec<HoldingName>,
+    pub(super) image: FamilyImage,
     /// The files with pages of it, in the order of their pages.
     pub(super) files: Vec<PageRange>,
     /// The number of the first page that no file has.
     pub(super) next_page: u32,
     /// Pages of these files. Those that were not written by this process are missing.
     pub(super) known: KnownPages,
+}
+
+impl Base {
+    /// The snapshot of the member with a path, and its image.
+    fn member(&self, path: &[u64]) -> Option<(HoldingName, &CellImage)> {
+        let mut members = self.snapshots.iter().zip(&self.image.members);
+        members.find(|(_, (relation, _))| relation.path == path).map(|(snapshot, (_, image))| (*snapshot, image))
+    }
 }
 
 /// The sizes of a checkpoint.
@@ -44,22 +59,50 @@ pub(super) struct SnapshotWriter<'a> {
     pub(super) device: &'a CellsDevice,
     pub(super) directory: &'a CheckpointDirectory,
     pub(super) requirements: RestoreRequirements,
+    /// How many checkpoints are kept. `None`: all.
+    pub(super) keep: Option<u32>,
 }
 
 impl SnapshotWriter<'_> {
-    /// Writes the checkpoint of a snapshot: the difference to the base. Returns it as a base for the next one.
+    /// Writes the checkpoint of snapshots of a family: the difference to the base. Returns it as a base for the next one.
     ///
     /// # Errors
-    /// The snapshot cannot be read, or the file cannot be written.
-    pub(super) fn write(&self, snapshot: HoldingName, base: Option<&Base>, number: u32) -> Result<(Base, CheckpointSize)> {
+    /// A snapshot cannot be read, or the file cannot be written.
+    pub(super) fn write(&self, snapshots: &[(Relation, HoldingName)], base: Option<&Base>, number: u32) -> Result<(Base, CheckpointSize)> {
         let next_page = base.map_or(0, |base| base.next_page);
         let all_files = base.map(|base| base.files.clone()).unwrap_or_default();
-        let base = base.filter(|base| base.files.len() < FILES_MAX);
+        let base = base.filter(|base| base.files.len() < files_max(self.keep));
         let known = base.map(|base| base.known.clone()).unwrap_or_default();
         let mut file = CheckpointWriter::create(self.directory.path(), number, next_page, known)?;
+        let mut image = FamilyImage::default();
+        for (relation, snapshot) in snapshots {
+            let base = base.and_then(|base| base.member(&relation.path));
+            let cell = self.read_cell(*snapshot, relation, base, &mut file)?;
+            image.members.push((relation.clone(), cell));
+        }
+        let snapshots = snapshots.iter().map(|(_, snapshot)| *snapshot).collect();
+        let is_used = |range: &PageRange| image.uses(&(range.first..range.first + range.pages));
+        let files: Vec<PageRange> = all_files.into_iter().filter(is_used).collect();
+        let (own, mut known, bytes) = file.finish(self.requirements.clone(), &image, files.clone())?;
+        let size = CheckpointSize { pages: image.stored_pages(), written_pages: own.pages.into(), bytes };
+        let files: Vec<PageRange> = files.into_iter().chain([own]).filter(|range| range.pages > 0).collect();
+        // The others do not belong to the checkpoint.
+        known.retain(|_, number| files.iter().any(|range| (range.first..range.first + range.pages).contains(number)));
+        Ok((Base { snapshots, image, files, next_page: own.first + own.pages, known }, size))
+    }
+
+    /// Reads a snapshot, and writes its pages.
+    fn read_cell(
+        &self,
+        snapshot: HoldingName,
+        relation: &Relation,
+        base: Option<(HoldingName, &CellImage)>,
+        file: &mut CheckpointWriter,
+    ) -> Result<CellImage> {
         let mut reader = ImageReader {
             device: self.device,
             snapshot,
+            is_program: relation.path.is_empty(),
             image: CellImage {
                 state: self.read_state(snapshot, state::IMAGE)?,
                 layout: self.read_state(snapshot, state::LAYOUT)?,
@@ -69,20 +112,13 @@ impl SnapshotWriter<'_> {
         };
         let mut position = 0;
         while position != END {
-            let (next, records) = self.device.list_image(snapshot, base.map(|base| base.snapshot), position)?;
+            let (next, records) = self.device.list_image(snapshot, base.map(|(snapshot, _)| snapshot), position)?;
             for record in records {
-                reader.apply(record, base.map(|base| &base.image), &mut file)?;
+                reader.apply(record, base.map(|(_, image)| image), file)?;
             }
             position = next;
         }
-        let image = reader.image;
-        let files: Vec<PageRange> = all_files.into_iter().filter(|range| image.uses(range.first..range.first + range.pages)).collect();
-        let (own, mut known, bytes) = file.finish(self.requirements.clone(), &image, files.clone())?;
-        let size = CheckpointSize { pages: image.stored_pages(), written_pages: own.pages.into(), bytes };
-        let files: Vec<PageRange> = files.into_iter().chain([own]).filter(|range| range.pages > 0).collect();
-        // The others do not belong to the checkpoint.
-        known.retain(|_, number| files.iter().any(|range| (range.first..range.first + range.pages).contains(number)));
-        Ok((Base { snapshot, image, files, next_page: own.first + own.pages, known }, size))
+        Ok(reader.image)
     }
 
     fn read_state(&self, snapshot: HoldingName, kind: u64) -> Result<Vec<u8>> {
@@ -97,6 +133,8 @@ impl SnapshotWriter<'_> {
 struct ImageReader<'a> {
     device: &'a CellsDevice,
     snapshot: HoldingName,
+    /// It is the program's cell. The pages that are taken from it are those of the checkpointer.
+    is_program: bool,
     image: CellImage,
     buffer: PageBuffer,
 }
@@ -126,7 +164,8 @@ impl ImageReader<'_> {
             ExtentContent::Lazy { large } => Some(StoredContent::Lazy { large }),
             ExtentContent::Blocks(block) => Some(StoredContent::Blocks(block.bits())),
             // The page was given to the kernel by its number in the files.
-            ExtentContent::Taken(number) => Some(StoredContent::Stored(number)),
+            ExtentContent::Taken(number) if self.is_program => Some(StoredContent::Stored(number)),
+            ExtentContent::Taken(number) => Some(StoredContent::Taken(number)),
             ExtentContent::Pages => return self.add_pages(extent, file),
         };
         let permissions = permissions.bits() as u8;

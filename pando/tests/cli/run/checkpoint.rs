@@ -6,7 +6,7 @@ use crate::case::{as_shell, text};
 use pando_testing::needs_kvm;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -82,6 +82,19 @@ impl Checkpoints {
         })
     }
 
+    /// Runs a program until it has written a line, and `further` checkpoints since, and kills it. Returns its output, and the number of the
+    /// first of these checkpoints.
+    fn kill_after_output(&self, further: u32, mut command: Command) -> (String, u32) {
+        let mut child = ProcessGuard(command.stdout(Stdio::piped()).spawn().expect("pando starts"));
+        let mut output = BufReader::new(child.0.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("output is text");
+        // The next one may be of a moment before the line.
+        let first = numbers_of(&self.path()).into_iter().max().unwrap_or(0) + 2;
+        let rest = kill_child_when(child, output, |_| self.file(first + further - 1).exists());
+        (line + &rest, first)
+    }
+
     /// Restores the program from the newest checkpoint, or from that with a number as `@2`: status, output and errors.
     fn restore(&self, options: &[&str], number: &str) -> (i32, String, String) {
         let outcome = self.restorer(options, number).output().expect("pando starts");
@@ -98,12 +111,17 @@ impl Checkpoints {
 }
 
 /// Runs a command until something is true of whether it has output, and kills it. Returns its output. Its input does not end.
-fn kill_when(mut command: Command, mut is_due: impl FnMut(bool) -> bool) -> String {
+fn kill_when(mut command: Command, is_due: impl FnMut(bool) -> bool) -> String {
     let mut child = ProcessGuard(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("pando starts"));
-    let output = child.0.stdout.take().expect("it is piped");
+    let output = BufReader::new(child.0.stdout.take().expect("it is piped"));
+    kill_child_when(child, output, is_due)
+}
+
+/// Waits until something is true of whether a process has further output, and kills it. Returns that output.
+fn kill_child_when(mut child: ProcessGuard, output: BufReader<ChildStdout>, mut is_due: impl FnMut(bool) -> bool) -> String {
     let has_output = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&has_output);
-    let lines = BufReader::new(output).lines().map_while(Result::ok).inspect(move |_| seen.store(true, Ordering::Relaxed));
+    let lines = output.lines().map_while(Result::ok).inspect(move |_| seen.store(true, Ordering::Relaxed));
     let reader = std::thread::spawn(move || lines.collect::<Vec<_>>().join("\n"));
     let began = Instant::now();
     while !is_due(has_output.load(Ordering::Relaxed)) {
@@ -115,14 +133,14 @@ fn kill_when(mut command: Command, mut is_due: impl FnMut(bool) -> bool) -> Stri
 }
 
 /// The numbers at the beginning of lines.
-fn numbers(output: &str) -> Vec<u64> {
+fn numbers_in(output: &str) -> Vec<u64> {
     output.lines().filter_map(|line| line.split(' ').next()?.parse().ok()).collect()
 }
 
 /// Checks that a count was continued from a checkpoint to its end.
 #[track_caller]
 fn continues(before: &str, after: &str, end: u64) {
-    let (before, counted) = (numbers(before), numbers(after));
+    let (before, counted) = (numbers_in(before), numbers_in(after));
     let first = counted[0];
     assert!(before.last().is_none_or(|last| first <= last + 1), "nothing is left out: {first} after {:?}", before.last());
     assert_eq!(counted, (first..end).collect::<Vec<u64>>());
@@ -143,18 +161,18 @@ fn a_program_that_is_killed_continues_from_its_last_checkpoint() {
     let (status, after, errors) = checkpoints.restore(&[], "");
     assert_eq!((status, &errors[..]), (7, ""), "{after}");
     continues(&before, &after, 600);
-    assert!(numbers(&after)[0] > 0, "it did not begin again");
+    assert!(numbers_in(&after)[0] > 0, "it did not begin again");
     // An earlier one, with all pages read before, and further checkpoints of it, from which it is restored again.
     let restorer = checkpoints.restorer(&["--every", "300ms", "--check"], "@2");
     let last = numbers_of(&checkpoints.path()).into_iter().max().expect("there are four");
     let again = kill_when(restorer, |_| checkpoints.file(last + 2).exists());
     continues(&format!("{before}\n{again}"), &checkpoints.restore(&[], "").1, 600);
     // It has no output if it waited for input at the second checkpoint.
-    assert!(numbers(&again).first().is_none_or(|first| *first <= numbers(&after)[0]));
+    assert!(numbers_in(&again).first().is_none_or(|first| *first <= numbers_in(&after)[0]));
     // The same checkpoint gives the same program each time.
     let (_, once, _) = checkpoints.restore(&[], "@3");
     let (_, twice, _) = checkpoints.restore(&["--check"], "@3");
-    assert_eq!(numbers(&once), numbers(&twice));
+    assert_eq!(numbers_in(&once), numbers_in(&twice));
     // The later ones have only what has changed.
     let size = |number| checkpoints.file(number).metadata().expect("it is there").len();
     assert!(size(3) < size(1) / 4, "{} of {}", size(3), size(1));
@@ -267,4 +285,75 @@ fn a_restore_with_other_files_is_refused() {
     std::fs::remove_file(checkpoints.path().join("program.json")).expect("it is there");
     let (status, _, errors) = checkpoints.restore(&[], "");
     assert!(status == 125 && errors.contains("program.json cannot be read"), "{errors}");
+}
+
+#[test]
+fn older_checkpoints_are_removed_when_no_kept_one_needs_them() {
+    needs_kvm!();
+    let checkpoints = Checkpoints::new();
+    let command = |more: &[&str]| {
+        let mut command = Command::new(PANDO);
+        command.args(["checkpoint", "--every", "20ms", "--keep", "2", "-m", "512M", "-o"]).arg(checkpoints.path());
+        command.args(more).args(["--", "/usr/bin/python3", "-c", COUNT, "4000"]).stdin(Stdio::null());
+        command
+    };
+    let (before, _) = checkpoints.kill_after_output(30, command(&[]));
+    let numbers = numbers_of(&checkpoints.path());
+    // Those that are kept, the files that they need, and those that a kill has left.
+    assert!(!numbers.contains(&1) && numbers.len() <= 2 + 16 + 1, "{numbers:?}");
+    // A restored program needs pages of old files, while they would be removed.
+    let goes_on = |before: &str, further: u32| {
+        let (after, _) = checkpoints.kill_after_output(further, checkpoints.restorer(&["--every", "20ms", "--keep", "1"], ""));
+        let (last, counted) = (numbers_in(before).last().copied(), numbers_in(&after));
+        assert!(counted[0] > 0 && last.is_none_or(|last| counted[0] <= last + 1), "{last:?} {counted:?}");
+        assert!(counted.is_sorted_by(|one, next| one + 1 == *next), "{counted:?}");
+        after
+    };
+    let again = goes_on(&before, 30);
+    goes_on(&again, 3);
+    assert!(numbers_of(&checkpoints.path()).len() <= 1 + 16 + 1);
+    let (status, _, errors) = checkpoints.restore(&["--keep", "1"], "");
+    assert!(status != 0 && errors.contains("--every"), "{errors}");
+}
+
+#[test]
+fn a_program_with_nested_cells_continues_with_them() {
+    needs_kvm!();
+    let checkpoints = Checkpoints::new();
+    let script = "pando run --nest 4 -- python3 -c \"$0\" 600 | while read -r line; do echo \"$line\"; done; echo through";
+    let mut command = Command::new(PANDO);
+    command.args(["checkpoint", "--every", "300ms", "--nest", "8", "-m", "1G", "-v", &format!("{PANDO}:/opt/pando:ro")]);
+    command.args(["-e", "PATH=/opt:/usr/bin:/bin", "-o"]).arg(checkpoints.path()).args(["--", "sh", "-c", script, COUNT]);
+    command.stdin(Stdio::null());
+    let (before, first) = checkpoints.kill_after_output(3, command);
+    for number in [String::new(), format!("@{first}")] {
+        let (status, after, errors) = checkpoints.restore(&[], &number);
+        assert_eq!((status, &errors[..]), (0, ""), "{after}");
+        continues(&before, after.strip_suffix("through\n").expect("it went on"), 600);
+    }
+    // Further checkpoints of a restored family, from which it is restored again.
+    let (again, _) = checkpoints.kill_after_output(1, checkpoints.restorer(&["--every", "300ms"], &format!("@{first}")));
+    let (status, after, errors) = checkpoints.restore(&["--check"], "");
+    assert_eq!((status, &errors[..]), (0, ""), "{after}");
+    continues(&again, after.strip_suffix("through\n").expect("it went on"), 600);
+}
+
+/// A program under a pager and a tracer with a rule, both of which are part of the checkpoint.
+#[test]
+fn monitors_of_a_program_are_part_of_its_checkpoint() {
+    needs_kvm!();
+    let checkpoints = Checkpoints::new();
+    let mut command = Command::new(PANDO);
+    command.args(["checkpoint", "--every", "500ms", "--nest", "8", "-m", "1G", "-v", &format!("{PANDO}:/opt/pando:ro")]);
+    command.args(["-e", "PATH=/opt:/usr/bin:/bin", "-o"]).arg(checkpoints.path()).arg("--");
+    command.args(["pando", "page", "-m", "300M", "--swap", "/tmp/swap", "--nest", "4", "--"]);
+    command.args(["pando", "trace", "-q", "--deny", "openat:/no-such-file", "--nest", "2", "--"]);
+    command.args(["pando", "page", "-m", "14M", "--swap", "/tmp/swap", "--", "python3", "-c", COUNT, "600"]);
+    command.stdin(Stdio::null());
+    let (before, first) = checkpoints.kill_after_output(2, command);
+    for number in [String::new(), format!("@{first}")] {
+        let (status, after, errors) = checkpoints.restore(&[], &number);
+        assert_eq!((status, &errors[..]), (7, ""), "{after}");
+        continues(&before, &after, 600);
+    }
 }
