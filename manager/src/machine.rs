@@ -40,13 +40,13 @@ pub struct SleepConfig {
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
     pub sleep_after: Option<Duration>,
     /// Whether each cell falls asleep whenever it idles: for tests.
-    pub is_drowsy: bool,
+    pub sleeps_when_idle: bool,
 }
 
 impl SleepConfig {
     /// Swap space of this size in memory, for tests in which each cell falls asleep whenever it idles.
     pub fn drowsy(bytes: u64) -> SleepConfig {
-        SleepConfig { swap: Some(Arc::new(SwapSpace::in_memory(bytes))), sleep_after: None, is_drowsy: true }
+        SleepConfig { swap: Some(Arc::new(SwapSpace::in_memory(bytes))), sleep_after: None, sleeps_when_idle: true }
     }
 }
 
@@ -76,8 +76,8 @@ pub fn start(
 /// # Errors
 /// The host has no KVM, or refuses to confine the process.
 pub fn start_for_sleepers(memory: PageCount, sleep: SleepConfig, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
-    let SleepConfig { swap, sleep_after, is_drowsy } = sleep;
-    start_with(memory, vcpus_for_many_cells(), Config { swap, sleep_after, is_drowsy, ..Config::default() }, visible, timings)
+    let SleepConfig { swap, sleep_after, sleeps_when_idle } = sleep;
+    start_with(memory, vcpus_for_many_cells(), Config { swap, sleep_after, sleeps_when_idle, ..Config::default() }, visible, timings)
 }
 
 /// Starts a kernel as [`start`] does, for one program whose cell sleeps.
@@ -91,8 +91,8 @@ pub fn start_for_program(
     visible: &Paths,
     timings: &mut Timings,
 ) -> Result<Kernel, MachineError> {
-    let SleepConfig { swap, sleep_after, is_drowsy } = sleep;
-    let config = Config { reclaims_idle_memory: true, swap, sleep_after, is_drowsy, ..Config::default() };
+    let SleepConfig { swap, sleep_after, sleeps_when_idle } = sleep;
+    let config = Config { reclaims_idle_memory: true, swap, sleep_after, sleeps_when_idle, ..Config::default() };
     start_with(memory, vcpus, config, visible, timings)
 }
 

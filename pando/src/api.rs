@@ -454,7 +454,7 @@ impl From<Source> for Stream {
 #[serde(untagged)]
 pub enum Piece {
     /// Output.
-    Said {
+    Output {
         /// The position of its first byte in all output of the cell: `from` starts there.
         number: u64,
         /// The position after its last byte: `from` continues there.
@@ -533,7 +533,7 @@ pub struct TerminalSize {
 #[serde(untagged)]
 pub enum JobPiece {
     /// Output.
-    Said {
+    Output {
         /// The stream.
         stream: Source,
         /// The bytes.

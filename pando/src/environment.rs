@@ -13,7 +13,7 @@ pub(crate) fn caller() -> HostEnvironment {
 }
 
 /// Whether cells are to fall asleep whenever they idle (`PANDO_DROWSY`): tests run like that, to see that nobody notices.
-pub(crate) fn is_drowsy() -> bool {
+pub(crate) fn sleeps_when_idle() -> bool {
     std::env::var_os("PANDO_DROWSY").is_some_and(|value| !value.is_empty())
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let memory = limits.memory();
     // Nested cells may run at the same time.
     let vcpus = if options.nest > 0 { machine::vcpus_for_many_cells() } else { 1 };
-    let sleep = if environment::is_drowsy() { SleepConfig::drowsy(memory.bytes()) } else { SleepConfig::default() };
+    let sleep = if environment::sleeps_when_idle() { SleepConfig::drowsy(memory.bytes()) } else { SleepConfig::default() };
     let kernel = Arc::new(machine::start_for_program(memory, vcpus, sleep, &view.visible, &mut timings)?);
     let root = machine::prefetched_root(&kernel, mem::take(&mut view.volumes), &start, &mut timings)?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };

@@ -17,8 +17,8 @@ use std::fmt;
 /// | `Running` | `Ready` | its quantum is over, or it yields the vCPU |
 /// | `Running` | `Idle` | it waits for an event or a time |
 /// | `Idle` | `Ready` | the event or the time comes |
-/// | `Running` | `AwaitingFlush` | it needs memory that a flush or the sleep of an idle cell will free |
-/// | `AwaitingFlush` | `Ready` | that is done |
+/// | `Running` | `AwaitingMemory` | it needs memory that a flush or the sleep of an idle cell will free |
+/// | `AwaitingMemory` | `Ready` | that is done |
 /// | `Running` | `Frozen` | it freezes itself, or completes a forced freeze |
 /// | `Waiting`, `Idle` | `Frozen` | it is frozen by force |
 /// | `Running`, `Idle` | `Halted` | a watched event has happened, or its parent halts it |
@@ -56,7 +56,7 @@ pub enum RunState {
         until: Nanos,
     },
     /// Waits for the machine's next flush, or until an idle cell has fallen asleep, which will free memory.
-    AwaitingFlush,
+    AwaitingMemory,
     /// Waits until its parent resumes it.
     Halted,
     /// Never runs again; a template, if the operator wanted one.
@@ -67,17 +67,17 @@ impl RunState {
     /// Whether a transition leads from this state to `next`.
     #[must_use]
     pub const fn can_become(self, next: RunState) -> bool {
-        use RunState::{Asleep, AwaitingFlush, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
+        use RunState::{Asleep, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
         match (self, next) {
             (New, Waiting | Frozen)
             | (Waiting, Ready | Frozen)
             | (Ready, Running { .. } | Throttled { .. })
-            | (Running { .. }, Ready | Idle { .. } | AwaitingFlush | Frozen | Halted)
+            | (Running { .. }, Ready | Idle { .. } | AwaitingMemory | Frozen | Halted)
             | (Idle { .. }, Ready | Frozen | Halted | Asleep { .. })
             | (Asleep { .. }, Idle { .. })
-            | (Throttled { .. } | AwaitingFlush | Halted, Ready) => true,
+            | (Throttled { .. } | AwaitingMemory | Halted, Ready) => true,
             (
-                New | Waiting | Ready | Running { .. } | Idle { .. } | Asleep { .. } | Throttled { .. } | AwaitingFlush | Halted | Frozen,
+                New | Waiting | Ready | Running { .. } | Idle { .. } | Asleep { .. } | Throttled { .. } | AwaitingMemory | Halted | Frozen,
                 _,
             ) => false,
         }
@@ -94,7 +94,7 @@ impl RunState {
             RunState::Idle { .. } => "idle",
             RunState::Asleep { .. } => "asleep",
             RunState::Throttled { .. } => "throttled",
-            RunState::AwaitingFlush => "awaiting-memory",
+            RunState::AwaitingMemory => "awaiting-memory",
             RunState::Halted => "halted",
             RunState::Frozen => "frozen",
         }
@@ -104,7 +104,7 @@ impl RunState {
     #[must_use]
     pub const fn is_at_rest(self) -> bool {
         match self {
-            RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingFlush | RunState::Halted | RunState::Frozen => {
+            RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingMemory | RunState::Halted | RunState::Frozen => {
                 true
             }
             RunState::Ready | RunState::Running { .. } | RunState::Asleep { .. } | RunState::Throttled { .. } => false,
@@ -122,7 +122,7 @@ impl fmt::Display for RunState {
             RunState::Idle { .. } => "idle",
             RunState::Asleep { .. } => "asleep",
             RunState::Throttled { .. } => "throttled",
-            RunState::AwaitingFlush => "waiting for memory",
+            RunState::AwaitingMemory => "waiting for memory",
             RunState::Halted => "halted",
             RunState::Frozen => "frozen",
         })
@@ -189,7 +189,7 @@ impl Requirement {
 
 #[cfg(test)]
 mod tests {
-    use super::RunState::{self, Asleep, AwaitingFlush, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
+    use super::RunState::{self, Asleep, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
     use pando_machine::Nanos;
 
     const UNTIL: Nanos = Nanos(1);
@@ -201,7 +201,7 @@ mod tests {
         Idle { until: UNTIL },
         Asleep { until: UNTIL },
         Throttled { until: UNTIL },
-        AwaitingFlush,
+        AwaitingMemory,
         Halted,
         Frozen,
     ];
@@ -221,7 +221,7 @@ mod tests {
             assert!(new.contains(&state) && reachable(state).contains(&Frozen), "{state}");
         }
         // A vCPU completes the freeze of a cell that has work to finish.
-        for state in [Ready, Asleep { until: UNTIL }, Throttled { until: UNTIL }, AwaitingFlush, Halted] {
+        for state in [Ready, Asleep { until: UNTIL }, Throttled { until: UNTIL }, AwaitingMemory, Halted] {
             assert!(!state.can_become(Frozen), "{state}");
         }
     }

@@ -511,7 +511,7 @@ impl State {
         if waits {
             return Some(NextStep::Leave(LeaveReason::AwaitingFlush));
         }
-        let can_wait = shortage == Shortage::Machine && self.awaits_swap_out(id);
+        let can_wait = shortage == Shortage::Machine && self.try_wait_for_swap_out(id);
         can_wait.then_some(NextStep::Leave(LeaveReason::AwaitingSwapOut))
     }
 

@@ -103,7 +103,7 @@ impl State {
         match live.execution.run_state() {
             RunState::New | RunState::Halted | RunState::Frozen => {}
             RunState::Waiting | RunState::Idle { .. } => self.force_freeze(id),
-            RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingFlush => {
+            RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingMemory => {
                 live.cell.stop_request.freeze(FreezeMode::Forced);
                 self.recall_donation(id);
             }

@@ -49,7 +49,7 @@ impl Shared {
         state.flushes.last = self.machine.now();
         state.flushes.has_failed = outcome.is_err();
         for id in std::mem::take(&mut state.flushes.awaited_by) {
-            if !state.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingFlush) {
+            if !state.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingMemory) {
                 continue;
             }
             match &outcome {

@@ -90,7 +90,7 @@ pub struct Config {
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
     pub sleep_after: Option<Duration>,
     /// Whether each idle cell falls asleep at once: for tests.
-    pub is_drowsy: bool,
+    pub sleeps_when_idle: bool,
     /// Whether sleeping cells keep their bases: `false` is for a canary.
     pub keeps_bases: bool,
 }
@@ -108,7 +108,7 @@ impl Default for Config {
             reclaims_idle_memory: false,
             swap: None,
             sleep_after: None,
-            is_drowsy: false,
+            sleeps_when_idle: false,
             keeps_bases: true,
         }
     }

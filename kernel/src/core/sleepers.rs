@@ -21,7 +21,7 @@ pub(super) struct Idleness {
     /// It does not fall asleep before this time: it could not when it was tried.
     not_before: Nanos,
     /// It is not put to sleep before this time, also if memory is short: swap space did not take it, or events interrupted it repeatedly.
-    pub(super) fails_until: Nanos,
+    pub(super) retry_at: Nanos,
     /// When it last woke up, or an event interrupted its falling asleep.
     woke: Option<Nanos>,
     /// Whether the queue has an entry for it.
@@ -42,7 +42,7 @@ impl Idleness {
 
     /// When the cell falls asleep if no event comes.
     pub(super) fn due(&self, sleep_after: Option<Duration>) -> Nanos {
-        (self.since + self.delay(sleep_after)).max(self.not_before).max(self.fails_until)
+        (self.since + self.delay(sleep_after)).max(self.not_before).max(self.retry_at)
     }
 
     /// Records that the cell has become idle. Its state has changed since it could not sleep.
@@ -62,14 +62,14 @@ impl Idleness {
     /// Records that swap space did not take the cell: the next attempt comes after the longest delay.
     pub(super) fn note_failure(&mut self, now: Nanos) {
         self.doublings = SLEEP_DELAY_DOUBLINGS;
-        self.fails_until = now + SLEEP_RETRY.saturating_mul(1 << SLEEP_DELAY_DOUBLINGS);
+        self.retry_at = now + SLEEP_RETRY.saturating_mul(1 << SLEEP_DELAY_DOUBLINGS);
     }
 
     /// Records that an event came while the cell fell asleep. Memory that is short is not waited for at a cell that never sleeps: after
     /// the first time, the interval to the next attempt doubles.
     pub(super) fn note_interruption(&mut self, now: Nanos) {
         self.woke = Some(now);
-        self.fails_until = self.fails_until.max(now + RECENT_WAKE.saturating_mul((1 << self.interruptions) - 1));
+        self.retry_at = self.retry_at.max(now + RECENT_WAKE.saturating_mul((1 << self.interruptions) - 1));
         self.interruptions = (self.interruptions + 1).min(SLEEP_DELAY_DOUBLINGS);
     }
 
@@ -127,7 +127,7 @@ pub struct SleepCounters {
     /// Cells that fell asleep.
     pub sleeps: u64,
     /// Those of them that did because memory was short.
-    pub swapped_out: u64,
+    pub pressure_sleeps: u64,
     /// Cells that woke up.
     pub wakes: u64,
     /// Cells to which an event came while they fell asleep, and which stayed awake.
@@ -144,18 +144,18 @@ pub(super) struct Sleepers {
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
     pub(super) sleep_after: Option<Duration>,
     /// Whether each idle cell falls asleep at once: for tests.
-    pub(super) is_drowsy: bool,
+    pub(super) sleeps_when_idle: bool,
     /// Whether threads work through the queues. Otherwise the vCPUs do.
     pub(super) has_threads: bool,
     pub(super) counters: SleepCounters,
     /// Swap space is full or fails: it is not tried for want of memory before this time.
-    pub(super) swap_fails_until: Nanos,
+    pub(super) swap_retry_at: Nanos,
     /// Number of cells that fall asleep because memory is short, those in the queue included.
     pub(super) swap_outs: usize,
     /// The cell whose restore needs more memory than is free. Others wait until it is complete.
     pub(super) short_restore: Option<CellId>,
     /// Cells that wait until one of these has fallen asleep, or until another cell waits and can.
-    pub(super) awaited_by: Vec<CellId>,
+    pub(super) swap_out_waiters: Vec<CellId>,
     /// When the memory of cells that fell asleep goes back to the host. `None`: it has.
     pub(super) reclaim_due: Option<Nanos>,
     idle: BinaryHeap<Reverse<(Nanos, CellId)>>,
@@ -165,13 +165,13 @@ pub(super) struct Sleepers {
 
 impl Sleepers {
     /// Empty queues.
-    pub(super) fn new(sleep_after: Option<Duration>, is_drowsy: bool) -> Sleepers {
-        Sleepers { sleep_after, is_drowsy, ..Sleepers::default() }
+    pub(super) fn new(sleep_after: Option<Duration>, sleeps_when_idle: bool) -> Sleepers {
+        Sleepers { sleep_after, sleeps_when_idle, ..Sleepers::default() }
     }
 
     /// Whether idle cells fall asleep without a request.
     pub(super) fn is_automatic(&self) -> bool {
-        self.is_drowsy || self.sleep_after.is_some()
+        self.sleeps_when_idle || self.sleep_after.is_some()
     }
 
     /// Queues a cell that may fall asleep at `due`.
@@ -180,15 +180,15 @@ impl Sleepers {
     }
 
     /// Takes the next cell that is due to fall asleep without a request.
-    pub(super) fn next_idle(&mut self, now: Nanos) -> Option<CellId> {
+    pub(super) fn pop_due_idle(&mut self, now: Nanos) -> Option<CellId> {
         if self.next_due() > now {
             return None;
         }
-        self.first_idle().map(|(_, id)| id)
+        self.pop_idle().map(|(_, id)| id)
     }
 
     /// Takes the first cell of the queue of idle cells, with the time at which it is due.
-    pub(super) fn first_idle(&mut self) -> Option<(Nanos, CellId)> {
+    pub(super) fn pop_idle(&mut self) -> Option<(Nanos, CellId)> {
         self.idle.pop().map(|Reverse(entry)| entry)
     }
 
@@ -214,7 +214,7 @@ impl Sleepers {
     }
 
     /// Takes the next cell that falls asleep because memory is short.
-    pub(super) fn next_swap_out(&mut self) -> Option<CellId> {
+    pub(super) fn pop_swap_out(&mut self) -> Option<CellId> {
         self.swap_out_queue.pop_front()
     }
 
@@ -229,7 +229,7 @@ impl Sleepers {
     }
 
     /// Takes the next cell that should wake up. `None` if memory is too short for another.
-    pub(super) fn next_wake(&mut self) -> Option<CellId> {
+    pub(super) fn pop_wake(&mut self) -> Option<CellId> {
         if self.short_restore.is_some() { None } else { self.wakes.pop_front() }
     }
 
@@ -252,15 +252,15 @@ mod tests {
         for interval in [0, 1, 3, 7] {
             idleness.note_interruption(now);
             assert!(idleness.has_just_woken(now));
-            assert_eq!(idleness.fails_until, now + RECENT_WAKE * interval);
+            assert_eq!(idleness.retry_at, now + RECENT_WAKE * interval);
         }
         for _ in 0..100 {
             idleness.note_interruption(now);
         }
-        assert_eq!(idleness.fails_until, now + RECENT_WAKE * 63);
+        assert_eq!(idleness.retry_at, now + RECENT_WAKE * 63);
         idleness.note_wake(now, Duration::from_secs(10), None);
-        idleness.fails_until = now;
+        idleness.retry_at = now;
         idleness.note_interruption(now);
-        assert_eq!(idleness.fails_until, now);
+        assert_eq!(idleness.retry_at, now);
     }
 }

@@ -120,7 +120,7 @@ impl Shared {
     pub(super) fn step_wake(&self) -> bool {
         let Some(swap) = &self.swap else { return false };
         let mut state = self.lock();
-        let Some(id) = state.sleepers.next_wake() else { return false };
+        let Some(id) = state.sleepers.pop_wake() else { return false };
         if let Some(slot) = state.claim(id) {
             drop(state);
             self.restore(id, slot, &**swap);
@@ -208,12 +208,12 @@ impl State {
         }
         live.idleness.is_queued = true;
         sleepers.queue_idle(id, live.idleness.due(sleepers.sleep_after));
-        notifications.has_sleeper |= sleepers.is_drowsy;
+        notifications.has_sleeper |= sleepers.sleeps_when_idle;
         if sleepers.idle_len() > 2 * cells.slots() + FEW_ALARMS {
             // Ended cells leave entries.
             sleepers.retain_idle(|id| cells.get_mut(id).is_some_and(|live| live.idleness.is_queued));
         }
-        if !self.sleepers.awaited_by.is_empty() {
+        if !self.sleepers.swap_out_waiters.is_empty() {
             self.request_swap_out();
         }
     }
@@ -221,7 +221,7 @@ impl State {
     /// Takes the next cell that falls asleep without a request.
     fn next_sleeper(&mut self, now: Nanos) -> Option<CellId> {
         loop {
-            let id = self.sleepers.next_idle(now)?;
+            let id = self.sleepers.pop_due_idle(now)?;
             let State { cells, sleepers, .. } = self;
             let Some(live) = cells.get_mut(id) else { continue };
             live.idleness.is_queued = false;
@@ -230,7 +230,7 @@ impl State {
             if due > now {
                 live.idleness.is_queued = true;
                 sleepers.queue_idle(id, due);
-            } else if sleepers.is_drowsy || until.since(now) >= SHORTEST_SLEEP {
+            } else if sleepers.sleeps_when_idle || until.since(now) >= SHORTEST_SLEEP {
                 return Some(id);
             }
         }
@@ -242,7 +242,7 @@ impl State {
         let State { cells, sleepers, .. } = self;
         sleepers.counters.refused += 1;
         if let OperatorError::Swap { .. } = error {
-            sleepers.swap_fails_until = now + SLEEP_RETRY;
+            sleepers.swap_retry_at = now + SLEEP_RETRY;
         }
         let Some(live) = cells.get_mut(id).filter(|live| matches!(live.execution.run_state(), RunState::Idle { .. })) else { return };
         match error {
@@ -324,7 +324,7 @@ impl State {
             (slot, _) => {
                 let is_refused = slot.is_some() && !fits;
                 slot.into_iter().for_each(|slot| swap.discard(slot));
-                live.cell.memory.attach_again(memory);
+                live.cell.memory.reattach(memory);
                 if !is_falling_asleep {
                     sleepers.counters.interrupted += 1;
                     live.idleness.note_interruption(frames.machine().now());

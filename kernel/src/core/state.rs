@@ -129,7 +129,7 @@ impl State {
             networks: Networks::default(),
             cells: CellTable::default(),
             bases: Bases::default(),
-            sleepers: Sleepers::new(config.sleep_after, config.is_drowsy),
+            sleepers: Sleepers::new(config.sleep_after, config.sleeps_when_idle),
             swap: config.swap,
             keeps_bases: config.keeps_bases,
             ended_exits: 0,
@@ -306,7 +306,7 @@ impl State {
         match self.living(id)?.0.execution.run_state() {
             RunState::Idle { until } | RunState::Asleep { until } if until == moment => Some(ReadyReason::Woken),
             RunState::Throttled { until } if until == moment => Some(ReadyReason::Turn),
-            RunState::AwaitingFlush if self.living(id)?.0.execution.memory_deadline == Some(moment) => Some(ReadyReason::Turn),
+            RunState::AwaitingMemory if self.living(id)?.0.execution.memory_deadline == Some(moment) => Some(ReadyReason::Turn),
             _ => None,
         }
     }
@@ -375,8 +375,8 @@ impl State {
         self.cells.end(id, outcome, live.parent);
         self.scheduler.remove(id);
         self.notifications.has_stopped_cell = true;
-        if !self.sleepers.awaited_by.is_empty() {
-            self.resume_awaiting_swap_out();
+        if !self.sleepers.swap_out_waiters.is_empty() {
+            self.wake_swap_out_waiters();
         }
         match live.parent {
             Some(Parent { is_holding: false, .. }) => drop(self.forget(id)),

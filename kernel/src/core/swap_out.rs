@@ -71,7 +71,7 @@ impl Kernel {
         let mut attempts = ReclaimAttempts::default();
         let mut state = shared.make_room(shared.lock());
         while state.frames.available() < pages {
-            let found = state.longest_idle(shared.machine.now(), false);
+            let found = state.take_longest_idle(shared.machine.now(), false);
             drop(state);
             match found {
                 IdleSearch::Found(id) => attempts.note(shared.swap_out(id)),
@@ -121,7 +121,7 @@ impl Shared {
         if attempts.must_stop() {
             return None;
         }
-        match state.longest_idle(now, !is_over) {
+        match state.take_longest_idle(now, !is_over) {
             IdleSearch::Found(id) => {
                 if state.living(id).is_some_and(|(live, _)| live.idleness.has_just_woken(now)) {
                     attempts.begin();
@@ -144,17 +144,17 @@ impl Shared {
     /// Tries to put an idle cell to sleep because memory is short. `false`: it stays awake, and another one may be chosen.
     fn swap_out(&self, id: CellId) -> bool {
         let has_slept = self.sleep(id) == Ok(SleepOutcome::Asleep);
-        self.lock().sleepers.counters.swapped_out += u64::from(has_slept);
+        self.lock().sleepers.counters.pressure_sleeps += u64::from(has_slept);
         has_slept
     }
 
     /// Puts the next idle cell to sleep that was chosen because memory is short. `false`: there is none.
     pub(super) fn step_swap_out(&self) -> bool {
-        let Some(id) = self.lock().sleepers.next_swap_out() else { return false };
+        let Some(id) = self.lock().sleepers.pop_swap_out() else { return false };
         self.swap_out(id);
         let mut state = self.lock();
         state.sleepers.swap_outs -= 1;
-        state.resume_awaiting_swap_out();
+        state.wake_swap_out_waiters();
         self.notify(&mut state);
         true
     }
@@ -167,7 +167,7 @@ impl State {
             return true;
         }
         let now = self.frames.machine().now();
-        let found = self.longest_idle(now, true);
+        let found = self.take_longest_idle(now, true);
         if let IdleSearch::Found(id) = found {
             self.sleepers.queue_swap_out(id);
             self.notifications.has_sleeper = true;
@@ -177,7 +177,7 @@ impl State {
 
     /// Lets a cell on a vCPU wait for memory until another one has fallen asleep, or idles and can. `false`: none can, or the cell has
     /// waited long enough.
-    pub(super) fn awaits_swap_out(&mut self, id: CellId) -> bool {
+    pub(super) fn try_wait_for_swap_out(&mut self, id: CellId) -> bool {
         if self.request_swap_out() {
             return true;
         }
@@ -198,9 +198,9 @@ impl State {
     }
 
     /// Takes a cell off its vCPU until another one has fallen asleep.
-    pub(super) fn make_await_swap_out(&mut self, id: CellId) {
+    pub(super) fn block_until_swap_out(&mut self, id: CellId) {
         let execution = &mut self.running(id).0.execution;
-        execution.transition(RunState::AwaitingFlush);
+        execution.transition(RunState::AwaitingMemory);
         let deadline = execution.memory_deadline;
         let is_none_falling_asleep = self.sleepers.swap_outs == 0;
         if is_none_falling_asleep && (deadline.is_none() || !self.has_busy_cells(1)) {
@@ -211,12 +211,12 @@ impl State {
         if let Some(deadline) = deadline.filter(|deadline| is_none_falling_asleep || *deadline > self.frames.machine().now()) {
             self.set_alarm(id, deadline);
         }
-        self.sleepers.awaited_by.push(id);
+        self.sleepers.swap_out_waiters.push(id);
     }
 
     /// Whether swap space takes cells.
     fn can_swap_out(&self, now: Nanos) -> bool {
-        self.swap.is_some() && self.sleepers.swap_fails_until <= now
+        self.swap.is_some() && self.sleepers.swap_retry_at <= now
     }
 
     /// Whether cells run or are runnable, besides `own` of those that run.
@@ -226,13 +226,13 @@ impl State {
 
     /// Takes the cell from the queue that has idled longest, of those that can sleep; one that has just woken up only if there is no other.
     /// O([`SWAP_OUT_SCAN`]).
-    fn longest_idle(&mut self, now: Nanos, includes_woken: bool) -> IdleSearch {
+    fn take_longest_idle(&mut self, now: Nanos, includes_woken: bool) -> IdleSearch {
         if !self.can_swap_out(now) {
             return IdleSearch::None;
         }
         let (mut found, mut others, mut looked_at) = (None, Vec::new(), 0);
         while looked_at < SWAP_OUT_SCAN {
-            let Some((queued, id)) = self.sleepers.first_idle() else { break };
+            let Some((queued, id)) = self.sleepers.pop_idle() else { break };
             looked_at += 1;
             let State { cells, frames, networks, sleepers, .. } = self;
             let Some(live) = cells.get_mut(id) else { continue };
@@ -241,7 +241,7 @@ impl State {
                 continue;
             }
             let due = live.idleness.due(sleepers.sleep_after);
-            if due <= queued && live.idleness.fails_until <= now {
+            if due <= queued && live.idleness.retry_at <= now {
                 match sleep_refusal(live, frames, networks) {
                     None if !live.idleness.has_just_woken(now) => {
                         others.extend(found.replace((due, id)));
@@ -274,9 +274,9 @@ impl State {
     }
 
     /// Has the cells run again that wait until an idle one has fallen asleep.
-    pub(super) fn resume_awaiting_swap_out(&mut self) {
-        for id in std::mem::take(&mut self.sleepers.awaited_by) {
-            if self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingFlush) {
+    pub(super) fn wake_swap_out_waiters(&mut self) {
+        for id in std::mem::take(&mut self.sleepers.swap_out_waiters) {
+            if self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingMemory) {
                 self.make_ready(id, ReadyReason::Turn);
                 self.notifications.has_runnable_cell = true;
             }

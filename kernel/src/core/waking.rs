@@ -89,7 +89,7 @@ impl Shared {
             }
             // It has ended meanwhile.
             Ok(None) => {}
-            Err(error) => state.lose(id, &error.to_string()),
+            Err(error) => state.end_lost_cell(id, &error.to_string()),
         }
         slot.into_iter().for_each(|slot| swap.discard(slot));
         self.notify(&mut state);
@@ -144,7 +144,7 @@ impl Shared {
                 Err(RestoreError::Record(error)) => error.to_string(),
             };
             restore.finish().release(&mut state.frames);
-            state.lose(id, &cause);
+            state.end_lost_cell(id, &cause);
             return (state, false);
         }
         state.end_restore(id, restore);
@@ -231,15 +231,15 @@ impl State {
 
     /// Gives a cell its restored memory.
     fn end_restore(&mut self, id: CellId, restore: MemoryRestore) {
-        let Sleepers { sleep_after, is_drowsy, .. } = self.sleepers;
+        let Sleepers { sleep_after, sleeps_when_idle, .. } = self.sleepers;
         let now = self.frames.machine().now();
         let Some((live, frames)) = self.living(id) else { return restore.finish().release(&mut self.frames) };
-        live.cell.memory.attach_again(restore.finish());
+        live.cell.memory.reattach(restore.finish());
         if let Some(sleep) = &live.sleep {
             if let Some(quota) = sleep.quota {
                 frames.set_quota(live.cell.memory.account(), quota);
             }
-            if !is_drowsy {
+            if !sleeps_when_idle {
                 live.idleness.note_wake(now, now.since(sleep.since), sleep_after);
             }
         }
@@ -267,13 +267,13 @@ impl State {
         } else if until <= now || live.cell.has_unmasked_events(frames) {
             self.make_ready(id, ReadyReason::Woken);
             self.notifications.has_runnable_cell = true;
-        } else if !self.sleepers.is_drowsy {
+        } else if !self.sleepers.sleeps_when_idle {
             self.note_idle(id, now);
         }
     }
 
     /// Ends a cell whose memory cannot be restored.
-    fn lose(&mut self, id: CellId, cause: &str) {
+    fn end_lost_cell(&mut self, id: CellId, cause: &str) {
         self.sleepers.counters.lost += 1;
         self.end(id, End::Host(format!("the memory of the sleeping cell could not be restored: {cause}")));
     }

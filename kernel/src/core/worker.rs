@@ -237,10 +237,10 @@ impl Worker {
             LeaveReason::Idle { until } => state.make_idle(id, until),
             LeaveReason::Waiting { until, .. } => state.make_waiting(id, until),
             LeaveReason::AwaitingFlush => {
-                state.running(id).0.execution.transition(RunState::AwaitingFlush);
+                state.running(id).0.execution.transition(RunState::AwaitingMemory);
                 state.flushes.awaited_by.push(id);
             }
-            LeaveReason::AwaitingSwapOut => state.make_await_swap_out(id),
+            LeaveReason::AwaitingSwapOut => state.block_until_swap_out(id),
             LeaveReason::Frozen { is_noticed } => state.freeze(id, is_noticed),
             LeaveReason::ForciblyFrozen => state.force_freeze(id),
             LeaveReason::Halted(reason) => state.halt(id, reason),

@@ -81,7 +81,7 @@ fn an_idle_cell_falls_asleep_before_one_ends() {
         // It needs the memory of both.
         let wants = toucher(&lab, before.0 * 4 / 5);
         assert_eq!(lab.finish(wants).end, End::Exited { status: 0 });
-        assert_eq!(lab.kernel.sleep_counters().swapped_out, 2);
+        assert_eq!(lab.kernel.sleep_counters().pressure_sleeps, 2);
         for hoarder in hoarders {
             assert!(matches!(lab.kernel.inspect(hoarder).expect("it lives").0, RunState::Asleep { .. }));
             assert_eq!(lab.kernel.read(hoarder, SLOT_SIZE, &mut [0]), Ok(()), "its memory comes back");

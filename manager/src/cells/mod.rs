@@ -106,7 +106,7 @@ pub struct SwapConfig {
     /// How long a cell idles before it falls asleep; `None`: it does so on request only.
     pub sleep_after: Option<Duration>,
     /// Whether each cell falls asleep whenever it idles: for tests.
-    pub is_drowsy: bool,
+    pub sleeps_when_idle: bool,
 }
 
 impl SwapConfig {
@@ -121,7 +121,7 @@ impl SwapConfig {
         } else {
             SwapSpace::in_files(self.directories.into_iter().map(create).collect::<Result<_, _>>()?)
         };
-        Ok(SleepConfig { swap: Some(Arc::new(swap)), sleep_after: self.sleep_after, is_drowsy: self.is_drowsy })
+        Ok(SleepConfig { swap: Some(Arc::new(swap)), sleep_after: self.sleep_after, sleeps_when_idle: self.sleeps_when_idle })
     }
 }
 

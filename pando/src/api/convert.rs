@@ -130,7 +130,7 @@ impl From<OutputPiece> for api::Piece {
         match piece {
             OutputPiece::Bytes { position, stream, bytes } => {
                 let next = position + bytes.len() as u64;
-                api::Piece::Said { number: position, next, dropped_bytes: 0, stream: stream.into(), data: api::TextOrBytes::of(bytes) }
+                api::Piece::Output { number: position, next, dropped_bytes: 0, stream: stream.into(), data: api::TextOrBytes::of(bytes) }
             }
             OutputPiece::Ended(outcome) => api::Piece::Ended { outcome: outcome.into() },
         }

@@ -325,7 +325,7 @@ fn print_values(out: &mut impl Write, indent: &str, values: &serde_json::Value) 
 /// Prints a piece of a cell's output, and how many bytes before it are missing.
 pub(super) async fn print(piece: &api::Piece) -> Result<(), Failure> {
     match piece {
-        api::Piece::Said { stream, data, dropped_bytes, .. } => {
+        api::Piece::Output { stream, data, dropped_bytes, .. } => {
             if *dropped_bytes > 0 {
                 diagnostics::note(&format_args!(
                     "{dropped_bytes} bytes of earlier output are missing: the service keeps the last MiB, or as much as --output-limit allows"

@@ -107,11 +107,11 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok()).unwrap_or_default().to_owned();
         let take = async |piece| match piece {
             // The libOS's own message, at a terminal that does not add carriage returns.
-            JobPiece::Said { stream: Source::Stderr, data } if options.terminal => {
+            JobPiece::Output { stream: Source::Stderr, data } if options.terminal => {
                 let text = String::from_utf8_lossy(&data.bytes().unwrap_or_default()).replace('\n', "\r\n");
                 show(Source::Stderr, &TextOrBytes::Plain(text)).await
             }
-            JobPiece::Said { stream, data } => show(stream, &data).await,
+            JobPiece::Output { stream, data } => show(stream, &data).await,
             JobPiece::Ended { exit_code, .. } => {
                 status = Some(exit_code);
                 Ok(())

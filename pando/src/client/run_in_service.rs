@@ -67,7 +67,7 @@ async fn run(client: &Client, request: &api::NewCell) -> Result<u8, Failure> {
             ended = Some(outcome);
             Ok(())
         }
-        api::Piece::Said { stream, data, .. } => match show(stream, &data).await {
+        api::Piece::Output { stream, data, .. } => match show(stream, &data).await {
             // The program gets SIGPIPE when it writes there again, as a native program does.
             Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => close_stream(client, &place, stream).await,
             shown => shown,

@@ -39,9 +39,9 @@ impl ServiceClones<'_> {
         let mut outcome = None;
         lines(answer, async |piece| {
             let (sink, data) = match piece {
-                Piece::Said { stream: Source::Stdout, data, .. } => (&mut output, data),
-                Piece::Said { stream: Source::Stderr, data, .. } => (&mut errors, data),
-                Piece::Said { stream: Source::Notes, .. } => return Ok(()),
+                Piece::Output { stream: Source::Stdout, data, .. } => (&mut output, data),
+                Piece::Output { stream: Source::Stderr, data, .. } => (&mut errors, data),
+                Piece::Output { stream: Source::Notes, .. } => return Ok(()),
                 Piece::Ended { outcome: ended } => {
                     outcome = Some(ended);
                     return Ok(());

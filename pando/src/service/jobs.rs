@@ -334,7 +334,7 @@ async fn copy_output(
         bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         left -= bytes.len() as u64;
         if !bytes.is_empty() {
-            outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::TextOrBytes::of(bytes) }).await?;
+            outgoing.line(&JobPiece::Output { stream: stream.into(), data: api::TextOrBytes::of(bytes) }).await?;
         }
     }
     let (exit_code, message) = match guard.0.end() {

@@ -136,7 +136,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         swap: SwapConfig {
             directories: options.swap.iter().map(|(directory, size)| (directory.clone(), size.pages().bytes())).collect(),
             sleep_after: options.sleep_after,
-            is_drowsy: environment::is_drowsy(),
+            sleeps_when_idle: environment::sleeps_when_idle(),
         },
     };
     let manager = Manager::start(config, gateways)?;

@@ -39,7 +39,7 @@ pub(super) fn text(summary: &ManagerSummary, statistics: &Statistics, swap: &Swa
     let sleeps = &statistics.sleeps;
     for (name, help, value) in [
         ("sleeps", "Cells that fell asleep", sleeps.sleeps),
-        ("swapped_out", "Cells that fell asleep because memory was short", sleeps.swapped_out),
+        ("pressure_sleeps", "Cells that fell asleep because memory was short", sleeps.pressure_sleeps),
         ("wakes", "Cells that woke up", sleeps.wakes),
         ("sleeps_interrupted", "Sleeps that an event prevented", sleeps.interrupted),
         ("sleeps_refused", "Sleeps that the state of a cell or of swap space prevented", sleeps.refused),

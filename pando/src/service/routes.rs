@@ -505,7 +505,7 @@ async fn send_output(
             reader.advance(position);
         }
         let mut line = api::Piece::from(piece);
-        if let api::Piece::Said { dropped_bytes, .. } = &mut line {
+        if let api::Piece::Output { dropped_bytes, .. } = &mut line {
             *dropped_bytes = dropped;
         }
         outgoing.line(&line).await?;

@@ -44,7 +44,7 @@ impl SpaceSet {
     }
 
     /// Puts memory back that was taken out, or that was built instead of it.
-    pub(crate) fn attach_again(&mut self, mut memory: SpaceSet) {
+    pub(crate) fn reattach(&mut self, mut memory: SpaceSet) {
         (memory.start, memory.traces) = (self.start.take(), mem::take(&mut self.traces));
         *self = memory;
     }

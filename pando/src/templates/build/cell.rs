@@ -66,7 +66,7 @@ impl BuildCell<'_> {
         let mut end = None;
         lines(answer, async |piece| {
             match piece {
-                JobPiece::Said { data, .. } => report.output(&data.bytes().unwrap_or_default())?,
+                JobPiece::Output { data, .. } => report.output(&data.bytes().unwrap_or_default())?,
                 JobPiece::Ended { exit_code, message } => end = Some((exit_code, message)),
             }
             Ok(())
@@ -143,8 +143,8 @@ impl BuildCell<'_> {
         let mut notes = Vec::new();
         while let Some(piece) = self.output.next().await? {
             match piece {
-                Piece::Said { stream: Source::Notes, data, .. } => notes.extend(data.bytes().unwrap_or_default()),
-                Piece::Said { data, .. } => report.output(&data.bytes().unwrap_or_default())?,
+                Piece::Output { stream: Source::Notes, data, .. } => notes.extend(data.bytes().unwrap_or_default()),
+                Piece::Output { data, .. } => report.output(&data.bytes().unwrap_or_default())?,
                 Piece::Ended { outcome } => return Ok(Some(outcome.message)),
             }
             if notes.len() > NOTES_MAX {

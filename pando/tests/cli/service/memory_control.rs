@@ -116,7 +116,7 @@ fn idle_cells_sleep_before_the_oom_killer_comes() {
         assert_eq!(found[0], found[1], "cell {cell} has its data");
     }
     let (_, metrics) = service.ask("GET", "/v1/metrics", "");
-    let swapped: u64 = metrics.lines().find_map(|line| line.strip_prefix("pando_swapped_out_total ")?.parse().ok()).expect("a number");
+    let swapped: u64 = metrics.lines().find_map(|line| line.strip_prefix("pando_pressure_sleeps_total ")?.parse().ok()).expect("a number");
     assert!(swapped > 0, "{metrics}");
     let all = service.json("GET", "/v1/cells", Value::Null);
     let ended: Vec<&Value> = all.as_array().expect("a list").iter().filter(|cell| cell["state"] == "ended").collect();
