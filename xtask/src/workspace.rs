@@ -24,7 +24,18 @@ pub(crate) fn target() -> PathBuf {
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(cargo_program());
     command.current_dir(root());
+    without_package(&mut command);
     command
+}
+
+/// Removes the variables that describe xtask, which `cargo xtask` has set: build scripts of some dependencies run again when they change,
+/// and with them everything above would be compiled again after each change between `cargo test` and `cargo xtask test`.
+fn without_package(cargo: &mut Command) {
+    let of_package =
+        |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| of_package(name)) {
+        cargo.env_remove(name);
+    }
 }
 
 /// A command prefix: signals that the caller ignores, as a shell's background jobs do, have their default effect. Tests send them.
@@ -37,6 +48,7 @@ pub(crate) fn cargo_within(limit: Duration) -> Command {
     command.args(DEFAULT_SIGNALS).arg(cargo_program());
     // `timeout` puts cargo into a process group of its own, which cannot read from the terminal.
     command.current_dir(root()).stdin(Stdio::null());
+    without_package(&mut command);
     command
 }
 
