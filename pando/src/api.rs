@@ -176,8 +176,8 @@ pub struct NewCell {
     pub timeout: Option<f64>,
     /// Output limit in bytes; the cell is terminated if it writes more.
     pub output_limit: Option<u64>,
-    /// Seconds without use after which the cell is terminated: no input, no output, no request for a program or a file, no program besides its
-    /// own, and less than 0.1 % of CPU time.
+    /// Seconds without use after which the cell is terminated: no input, no output, no request for a program or a file, no program besides
+    /// its own, and less than 0.1 % of CPU time.
     pub idle_timeout: Option<f64>,
     /// Its labels: names and values by which clients find it.
     pub labels: BTreeMap<String, String>,
