@@ -17,7 +17,9 @@ use pando_nest::checkpointer::{CheckpointDirectory, CheckpointEvent, CheckpointS
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 use std::ffi::{OsStr, OsString};
+use std::fs::{File, TryLockError};
 use std::io::{Error, ErrorKind, Result};
+use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -234,6 +236,7 @@ fn prepare(options: &Checkpoint) -> Result<(PathBuf, Recipe)> {
 /// Replaces this process by the same command in a cell. Returns the error if that fails.
 fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
     let (path, recipe) = prepare(options)?;
+    lock(&path)?;
     let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
     inside.extend(["-o".into(), CHECKPOINTS.into()]);
     inside.extend(keep(options.keep));
@@ -245,6 +248,9 @@ fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
 fn start_restorer(options: &Restore) -> Result<Error> {
     let (directory, number) = &options.checkpoint;
     let path = directory.canonicalize().map_err(|error| cannot_use(directory, &error))?;
+    if options.every.is_some() {
+        lock(&path)?;
+    }
     let mut recipe = Recipe::read(&path)?;
     if let Some(memory) = options.memory {
         recipe.memory = Some(memory.in_bytes());
@@ -259,6 +265,25 @@ fn start_restorer(options: &Restore) -> Result<Error> {
     let number = number.map(|number| format!("@{number}")).unwrap_or_default();
     inside.push(format!("{CHECKPOINTS}{number}").into());
     Ok(recipe.start_in_cell(&path, "restore", &[], &inside))
+}
+
+/// Locks a directory to which this process writes checkpoints, until the process ends: also after it has become `pando run`.
+fn lock(directory: &Path) -> Result<()> {
+    let file = File::open(directory).map_err(|error| cannot_use(directory, &error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(Error::other(format!(
+                "another process writes checkpoints to {}: wait until it has ended, or choose another directory",
+                directory.display()
+            )));
+        }
+        Err(TryLockError::Error(error)) => return Err(cannot_use(directory, &error)),
+    }
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty())?;
+    // It stays open.
+    let _ = file.into_raw_fd();
+    Ok(())
 }
 
 /// The option `--keep`.

@@ -107,7 +107,7 @@ impl MonitoredProgram {
 pub(crate) struct ProgramOptions {
     /// Show a file or directory of the host, as for `pando run` (repeatable). The program's changes of files are lost with its cell, so
     /// HOST:CELL needs `:ro`, `:live,ro` or `:snapshot`
-    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL:MODE", value_parser = OsStringValueParser::new().try_map(unchanging_volume))]
+    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL:MODE", value_parser = OsStringValueParser::new().try_map(options::unchanging_volume))]
     volumes: Vec<OsString>,
 
     /// Set a variable in the program's environment, as for `pando run` (repeatable)
@@ -126,15 +126,6 @@ pub(crate) struct ProgramOptions {
     /// The program (a path, or a name to find in PATH) and its arguments. Options after the program belong to it
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     words: Vec<OsString>,
-}
-
-/// Checks that a volume promises no changes on the host: a nested cell makes none.
-fn unchanging_volume(text: OsString) -> Result<OsString, String> {
-    let volume = options::volume(text.clone())?;
-    match volume.writable || (volume.live && !volume.read_only) {
-        true => Err("changes of this program are lost with its cell: add `:ro`, `:live,ro` or `:snapshot`".into()),
-        false => Ok(text),
-    }
 }
 
 impl ProgramOptions {

@@ -58,6 +58,15 @@ pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
     Ok(VolumeSpec { host, cell, writable, read_only, live, name: None })
 }
 
+/// Checks that a volume promises no changes on the host: a nested cell makes none.
+pub(crate) fn unchanging_volume(text: OsString) -> Result<OsString, String> {
+    let volume = volume(text.clone())?;
+    match volume.writable || (volume.live && !volume.read_only) {
+        true => Err("changes of this program are lost with its cell: add `:ro`, `:live,ro` or `:snapshot`".into()),
+        false => Ok(text),
+    }
+}
+
 /// Resolves `.` and `..` in a path of the cell lexically: it contains no links yet.
 fn without_dots(path: &Path) -> Result<PathBuf, String> {
     let mut plain = PathBuf::new();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The recipe of a program that is checkpointed: what `pando run` needs to show its cell the same files again.
 
+use crate::options::unchanging_volume;
 use pando_manager::host;
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{Error, Result, Write};
+use std::io::{Error, Read, Result, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -17,6 +18,8 @@ const FILE: &str = "program.json";
 /// Copies of the program's cell and its nested cells that a checkpointer has: the program, and the snapshots of the last checkpoint and of
 /// the next one.
 const FAMILIES: u32 = 3;
+/// The longest recipe.
+const BYTES_MAX: u64 = 1 << 20;
 /// The growth of the directory that is allowed: the disk is the limit.
 const NO_LIMIT: &str = "256T";
 
@@ -43,11 +46,18 @@ impl Recipe {
     /// Reads the recipe of a directory of checkpoints.
     ///
     /// # Errors
-    /// There is none, or it is damaged.
+    /// There is none, it is damaged, or it has a volume whose changes would go to the host.
     pub(crate) fn read(directory: &Path) -> Result<Recipe> {
         let failed = |reason: String| Error::other(format!("cannot restore from {}: {FILE} {reason}", directory.display()));
-        let text = fs::read(directory.join(FILE)).map_err(|error| failed(format!("cannot be read: {}", host::plain(&error))))?;
-        serde_json::from_slice(&text).map_err(|error| failed(format!("is damaged: {error}")))
+        let mut text = Vec::new();
+        File::open(directory.join(FILE))
+            .and_then(|file| file.take(BYTES_MAX).read_to_end(&mut text))
+            .map_err(|error| failed(format!("cannot be read: {}", host::plain(&error))))?;
+        let recipe: Recipe = serde_json::from_slice(&text).map_err(|error| failed(format!("is damaged: {error}")))?;
+        for volume in &recipe.volumes {
+            unchanging_volume(volume.into()).map_err(|reason| failed(format!("has the volume {volume}: {reason}")))?;
+        }
+        Ok(recipe)
     }
 
     /// Writes the recipe to a directory of checkpoints.

@@ -128,7 +128,7 @@ impl StoredCheckpoint {
             let number = range.checkpoint;
             let failed = |reason: &str| Error::other(format!("it needs checkpoint {number}, which {reason}"));
             let file = CheckpointFile::read(directory, number).map_err(|error| failed(&format!("cannot be used: {}", plain(&error))))?;
-            if file.own != *range || range.first < next {
+            if file.own != *range || range.first < next || range.pages == 0 {
                 return Err(failed("is another one"));
             }
             next = range.first + range.pages;

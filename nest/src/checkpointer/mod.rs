@@ -124,7 +124,10 @@ impl<'a> Checkpointer<'a> {
     /// The directory cannot be read.
     pub fn new(device: &'a CellsDevice, child: HoldingName, settings: CheckpointSettings) -> Result<Checkpointer<'a>> {
         settings.directory.remove_unfinished();
-        let next = settings.directory.checkpoints()?.first().map_or(1, |newest| newest + 1);
+        let newest = settings.directory.checkpoints()?.first().copied().unwrap_or(0);
+        let next = newest
+            .checked_add(1)
+            .ok_or_else(|| Error::other("the directory has the last possible number of a checkpoint: choose another"))?;
         Ok(Checkpointer { device, child, settings, base: None, next, pages: None, nested: Vec::new() })
     }
 
