@@ -30,8 +30,9 @@ pub(crate) fn run(
         if interrupted.swap(false, Ordering::Relaxed) {
             device.raise(child, Event::Interrupt, 0)?;
         }
-        input.pass_on(device, child)?;
         serve()?;
+        // After the child was resumed: whether a halted one wants input is not known, and it may make no further event.
+        input.pass_on(device, child)?;
         if output::pass_on(device, child, OutputStream::Output)? {
             return device.state(child);
         }

@@ -196,7 +196,6 @@ impl<'a> Checkpointer<'a> {
             if interrupted.swap(false, Ordering::Relaxed) {
                 self.device.raise(self.child, Event::Interrupt, 0)?;
             }
-            input.pass_on(self.device, self.child)?;
             if let Some(finished) = writing.as_ref().and_then(|writing| writing.try_recv().ok()) {
                 writing = None;
                 self.note_finished(finished, report)?;
@@ -225,6 +224,8 @@ impl<'a> Checkpointer<'a> {
                 halted_since = Some(now);
                 self.device.halt(self.child)?;
             }
+            // After the child was resumed: whether a halted one wants input is not known, and it may make no further event.
+            input.pass_on(self.device, self.child)?;
             // The output of a child that is halted for a checkpoint comes before the checkpoint.
             if output::pass_on(self.device, self.child, OutputStream::Output)? {
                 return self.device.state(self.child);

@@ -166,10 +166,11 @@ impl Session<'_> {
     fn next_stop(&mut self, with_link: bool) -> Result<Option<StopReason>> {
         // Forgotten first: an event that comes from now on is not lost.
         self.debugger.child.device.forget_events()?;
+        let reason = self.debugger.stop_reason()?;
+        // After the child was resumed: whether a halted one wants input is not known, and it may make no further event.
         self.pass_streams()?;
-        if let Some(reason) = self.debugger.stop_reason()? {
-            self.pass_streams()?;
-            return Ok(Some(reason));
+        if reason.is_some() {
+            return Ok(reason);
         }
         if !with_link || (self.input.is_empty() && self.is_open) {
             self.wait(with_link)?;
