@@ -69,5 +69,8 @@ fn every_figure_of_the_kernel_comes() {
 fn a_benchmark_that_is_not_there_is_named_with_those_that_are() {
     let error =
         pando_bench::run("kernal", BenchOptions::default(), Path::new("pando"), &mut |_| {}, &mut |_| {}).expect_err("there is none");
-    assert_eq!(error.to_string(), r#"there is no benchmark "kernal"; there are: kernel, run, linux, net, clone, programs, nest, scale"#);
+    assert_eq!(
+        error.to_string(),
+        r#"there is no benchmark "kernal"; there are: kernel, run, linux, net, clone, programs, nest, scale, product"#
+    );
 }

@@ -482,7 +482,7 @@ mod tests {
             Hypercall::CellStop { cell, how: 4 },
             Hypercall::CellWatch { cell, mask: 16 },
             Hypercall::CellResume { cell, how: 3 },
-            Hypercall::StateRead { cell, kind: 10, address: 0, bytes: 8 },
+            Hypercall::StateRead { cell, kind: 12, address: 0, bytes: 8 },
             Hypercall::StateRead { cell, kind: 0, address: 0, bytes: 0 },
             Hypercall::StateWrite { cell, kind: 1, address: 0, bytes: 8 },
             Hypercall::StateRead { cell, kind: 7 | 1 << 32, address: 0, bytes: 8 },

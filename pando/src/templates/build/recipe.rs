@@ -22,6 +22,8 @@ const DIGITS: usize = 20;
 const FILE_MAX: u64 = 1 << 20;
 /// Where wheels of the host are put in the cell.
 const WHEELS: &str = "/tmp/pando-wheels";
+/// The module of Python that installs packages.
+const PIP: &str = "pip";
 /// The option of pip with which it uses no network.
 const NO_INDEX: &str = "--no-index";
 /// Stands for the path of the Python in the words of a step.
@@ -193,7 +195,7 @@ impl Recipe {
         match step {
             RecipeStep::Pip(packages) => {
                 program.text = format!("pip install {}", packages.join(" "));
-                program.words = words(&[INTERPRETER, "-m", "pip", "install"]);
+                program.words = words(&[INTERPRETER, "-m", PIP, "install"]);
                 program.environment = PIP_VARIABLES.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
                 for package in packages {
                     let file = self.directory.join(package);
@@ -258,12 +260,12 @@ fn is_module(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{INTERPRETER, Recipe};
+    use super::{INTERPRETER, PIP, Recipe};
     use std::fs;
     use std::path::Path;
 
     const TOML: &str = "image = \"python:3.12\"\npreload = [\"pandas\", \"a.b_c\"]\nsteps = [\n  { apt = [\"git\"] },\n  \
-                        { pip = [\"pandas>=2\"] },\n  { copy = [\"data\", \"/work\"] },\n  { run = \"make\" },\n]\n[env]\nNAME = \"value\"\n";
+                        { INSTALL = [\"pandas>=2\"] },\n  { copy = [\"data\", \"/work\"] },\n  { run = \"make\" },\n]\n[env]\nNAME = \"value\"\n";
 
     #[test]
     fn the_same_recipe_as_toml_and_as_json_has_the_same_name() {
@@ -271,16 +273,17 @@ mod tests {
         fs::write(place.path().join("data"), "one").expect("the directory is ours");
         let json = r#"{"image": "python:3.12", "preload": ["pandas", "a.b_c"], "env": {"NAME": "value"}, "steps": [
             {"apt": ["git"]}, {"INSTALL": ["pandas>=2"]}, {"copy": ["data", "/work"]}, {"run": "make"}]}"#
-            .replace("INSTALL", "pip");
+            .replace("INSTALL", PIP);
         let name = |text: &str| Recipe::parse(text, place.path()).expect("a recipe").name(Some("sha256:1")).expect("files").to_string();
-        let first = name(TOML);
+        let toml = TOML.replace("INSTALL", PIP);
+        let first = name(&toml);
         assert_eq!(first, name(&json));
         assert!(first.starts_with("recipe-") && Recipe::is_name(&first), "{first}");
         for (from, to) in [("git", "less"), ("pandas>=2", "pandas"), ("value", "other"), ("make", "make all"), ("\"a.b_c\"", "\"a\"")] {
-            assert_ne!(first, name(&TOML.replace(from, to)), "{from}");
+            assert_ne!(first, name(&toml.replace(from, to)), "{from}");
         }
         fs::write(place.path().join("data"), "two").expect("the directory is ours");
-        assert_ne!(first, name(TOML), "the content of a copied file counts");
+        assert_ne!(first, name(&toml), "the content of a copied file counts");
     }
 
     #[test]
@@ -305,15 +308,15 @@ mod tests {
     fn wheels_are_copied_and_only_networks_that_are_needed_are_allowed() {
         let place = tempfile::tempdir().expect("a temporary directory");
         fs::write(place.path().join("own-1.0-py3-none-any.whl"), "").expect("the directory is ours");
-        let text = "steps = [{ INSTALL = [\"--no-index\", \"own-1.0-py3-none-any.whl\"] }]".replace("INSTALL", "pip");
+        let text = "steps = [{ INSTALL = [\"--no-index\", \"own-1.0-py3-none-any.whl\"] }]".replace("INSTALL", PIP);
         let recipe = Recipe::parse(&text, place.path()).expect("a recipe");
         let program = &recipe.programs()[0];
-        assert_eq!(program.words[..4], [INTERPRETER, "-m", "pip", "install"]);
+        assert_eq!(program.words[..4], [INTERPRETER, "-m", PIP, "install"]);
         assert_eq!(program.words[4..], ["--no-index", "/tmp/pando-wheels/own-1.0-py3-none-any.whl"]);
         assert_eq!(program.copies.len(), 1);
         assert!(recipe.allowed().is_empty());
         let recipe =
-            Recipe::parse(r#"{"steps": [{"INSTALL": ["pandas"]}]}"#.replace("INSTALL", "pip").as_str(), place.path()).expect("a recipe");
+            Recipe::parse(r#"{"steps": [{"INSTALL": ["pandas"]}]}"#.replace("INSTALL", PIP).as_str(), place.path()).expect("a recipe");
         assert_eq!(recipe.allowed(), ["public"]);
     }
 }
