@@ -252,6 +252,7 @@ fn start_restorer(options: &Restore) -> Result<Error> {
         lock(&path)?;
     }
     let mut recipe = Recipe::read(&path)?;
+    recipe.check_volumes(&path)?;
     if let Some(memory) = options.memory {
         recipe.memory = Some(memory.in_bytes());
     }

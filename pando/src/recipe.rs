@@ -46,18 +46,26 @@ impl Recipe {
     /// Reads the recipe of a directory of checkpoints.
     ///
     /// # Errors
-    /// There is none, it is damaged, or it has a volume whose changes would go to the host.
+    /// There is none, or it is damaged.
     pub(crate) fn read(directory: &Path) -> Result<Recipe> {
         let failed = |reason: String| Error::other(format!("cannot restore from {}: {FILE} {reason}", directory.display()));
         let mut text = Vec::new();
         File::open(directory.join(FILE))
             .and_then(|file| file.take(BYTES_MAX).read_to_end(&mut text))
             .map_err(|error| failed(format!("cannot be read: {}", host::plain(&error))))?;
-        let recipe: Recipe = serde_json::from_slice(&text).map_err(|error| failed(format!("is damaged: {error}")))?;
-        for volume in &recipe.volumes {
-            unchanging_volume(volume.into()).map_err(|reason| failed(format!("has the volume {volume}: {reason}")))?;
-        }
-        Ok(recipe)
+        serde_json::from_slice(&text).map_err(|error| failed(format!("is damaged: {error}")))
+    }
+
+    /// Checks the volumes on the host: a recipe may be forged.
+    ///
+    /// # Errors
+    /// Changes of a volume would go to the host, or it cannot be shown.
+    pub(crate) fn check_volumes(&self, directory: &Path) -> Result<()> {
+        let failed = |volume, reason| {
+            let directory = directory.display();
+            Error::other(format!("cannot restore from {directory}: {FILE} has the volume {volume}: {reason}"))
+        };
+        self.volumes.iter().try_for_each(|volume| unchanging_volume(volume.into()).map(drop).map_err(|reason| failed(volume, reason)))
     }
 
     /// Writes the recipe to a directory of checkpoints.

@@ -155,8 +155,8 @@ impl ManagedCell {
         name(&self.spec, self.id)
     }
 
-    /// Creates a cell and starts it. The caller must run [`supervise`](ManagedCell::supervise) for it then. O(1). It continues the output of
-    /// its predecessor, the ended cell with the same number.
+    /// Creates a cell and starts it. The caller must run [`supervise`](ManagedCell::supervise) for it then. O(1). It continues the output
+    /// of its predecessor, the ended cell with the same number.
     ///
     /// # Errors
     /// There is not enough memory, or its arguments and environment are too long.

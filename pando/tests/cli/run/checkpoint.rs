@@ -271,14 +271,14 @@ fn only_one_process_writes_to_a_directory() {
     let command = checkpoints.command("200ms", &["/usr/bin/python3", "-c", COUNT, "600"]);
     let is_refused = |mut second: Command| {
         let outcome = second.output().expect("pando starts");
-        let errors = text(outcome.stderr);
+        let errors = text(&outcome.stderr);
         assert_eq!(outcome.status.code(), Some(125), "{errors}");
         errors.contains("another process writes checkpoints to")
     };
     kill_when(command, |_| checkpoints.file(1).exists() && is_refused(checkpoints.restorer(&["--every", "1s"], "")));
     // The lock ends with the process. A directory that promises changes to the host's files is refused.
     let recipe = checkpoints.path().join("program.json");
-    let forged = std::fs::read_to_string(&recipe).expect("it is there").replace("\"volumes\": []", "\"volumes\": [\"/tmp:/mnt:live\"]");
+    let forged = std::fs::read_to_string(&recipe).expect("it is there").replace("\"volumes\": [", "\"volumes\": [\"/tmp:/mnt:live\",");
     std::fs::write(&recipe, forged).expect("room");
     let (status, _, errors) = checkpoints.restore(&["--every", "1s"], "");
     assert!(status == 125 && errors.contains("program.json has the volume /tmp:/mnt:live: changes of this program are lost"), "{errors}");
