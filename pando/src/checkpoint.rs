@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando checkpoint` and `pando restore`: a program whose state is written to a directory at intervals, and goes on from there later.
 
+use crate::checkpointed_program::{CHECKPOINTS, CheckpointedProgram};
 use crate::failure::Failure;
 use crate::monitor::{MonitoredProgram, report_end_of};
-use crate::recipe::{CHECKPOINTS, Recipe};
 use crate::run::VIEW_VARIABLE;
 use crate::size::{self, Size};
 use crate::{diagnostics, nested, options};
@@ -120,15 +120,15 @@ pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
     };
     let began = Instant::now();
     let (path, number) = &options.checkpoint;
-    let recipe = Recipe::read(path).map_err(Failure::Nested)?;
+    let checkpointed = CheckpointedProgram::read(path).map_err(Failure::Nested)?;
     let directory = CheckpointDirectory::new(path.clone());
     let mut skip = |number: u32, error: &Error| {
         diagnostics::problem(&format_args!("checkpoint {number} is left out: {}", host::plain(error)));
     };
     let stored = directory.open(*number, options.check, &mut skip).map_err(Failure::Nested)?;
-    let memory = options.memory.map(Size::in_bytes).or(recipe.memory);
+    let memory = options.memory.map(Size::in_bytes).or(checkpointed.memory);
     let memory = memory.map_or(host::memory().0, |bytes| (bytes / PAGE_SIZE).min(host::memory().0));
-    let child = device.clone_cell(HoldingName::ROOT, memory, recipe.nest).map_err(Failure::Nested)?;
+    let child = device.clone_cell(HoldingName::ROOT, memory, checkpointed.nest).map_err(Failure::Nested)?;
     let settings = settings(&device, child, path, (options.every, options.keep)).map_err(Failure::Nested)?;
     check(stored.requirements(), &settings.requirements).map_err(Failure::Nested)?;
     let (number, pages) = (stored.number(), stored.pages());
@@ -137,7 +137,7 @@ pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
         let time = began.elapsed().as_secs_f64() * 1e3;
         diagnostics::problem(&format_args!("checkpoint {number} with {pages} pages is restored in {time:.3} ms"));
     }
-    run(checkpointer, options.stats, recipe.name())
+    run(checkpointer, options.stats, checkpointed.name())
 }
 
 /// Runs the child of a checkpointer to its end.
@@ -217,31 +217,31 @@ fn check(stored: &RestoreRequirements, here: &RestoreRequirements) -> Result<()>
     Ok(())
 }
 
-/// Creates the directory, and writes the program's recipe to it. Returns the directory's path and the recipe.
-fn prepare(options: &Checkpoint) -> Result<(PathBuf, Recipe)> {
+/// Creates the directory, and writes the program to it. Returns the directory's path and the program.
+fn prepare(options: &Checkpoint) -> Result<(PathBuf, CheckpointedProgram)> {
     let failed = |error: Error| cannot_use(&options.output, &error);
     std::fs::create_dir_all(&options.output).map_err(failed)?;
     let path = options.output.canonicalize().map_err(failed)?;
+    lock(&path)?;
     if let Some(newest) = CheckpointDirectory::new(path.clone()).checkpoints().map_err(failed)?.first() {
         return Err(Error::other(format!(
             "{} has checkpoints already, the newest is {newest}: continue with `pando restore`, or choose another directory",
             options.output.display()
         )));
     }
-    let recipe = options.program.recipe()?;
-    recipe.write(&path).map_err(failed)?;
-    Ok((path, recipe))
+    let checkpointed = options.program.checkpointed()?;
+    checkpointed.write(&path).map_err(failed)?;
+    Ok((path, checkpointed))
 }
 
 /// Replaces this process by the same command in a cell. Returns the error if that fails.
 fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
-    let (path, recipe) = prepare(options)?;
-    lock(&path)?;
+    let (path, checkpointed) = prepare(options)?;
     let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
     inside.extend(["-o".into(), CHECKPOINTS.into()]);
     inside.extend(keep(options.keep));
     inside.extend(options.stats.then(|| "--stats".into()));
-    Ok(options.program.start_in_cell_of(&recipe, &path, "checkpoint", &inside))
+    Ok(options.program.start_in_cell_of(&checkpointed, &path, "checkpoint", &inside))
 }
 
 /// The same for a restored program.
@@ -251,10 +251,10 @@ fn start_restorer(options: &Restore) -> Result<Error> {
     if options.every.is_some() {
         lock(&path)?;
     }
-    let mut recipe = Recipe::read(&path)?;
-    recipe.check_volumes(&path)?;
+    let mut checkpointed = CheckpointedProgram::read(&path)?;
+    checkpointed.check_volumes(&path)?;
     if let Some(memory) = options.memory {
-        recipe.memory = Some(memory.in_bytes());
+        checkpointed.memory = Some(memory.in_bytes());
     }
     let mut inside: Vec<OsString> = Vec::new();
     if let Some(every) = options.every {
@@ -265,7 +265,7 @@ fn start_restorer(options: &Restore) -> Result<Error> {
     inside.extend(options.stats.then(|| "--stats".into()));
     let number = number.map(|number| format!("@{number}")).unwrap_or_default();
     inside.push(format!("{CHECKPOINTS}{number}").into());
-    Ok(recipe.start_in_cell(&path, "restore", &[], &inside))
+    Ok(checkpointed.start_in_cell(&path, "restore", &[], &inside))
 }
 
 /// Locks a directory to which this process writes checkpoints, until the process ends: also after it has become `pando run`.

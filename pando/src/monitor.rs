@@ -3,9 +3,9 @@
 //!
 //! Outside of cells, such a command starts itself again by `pando run`.
 
+use crate::checkpointed_program::CheckpointedProgram;
 use crate::environment::{self, Variable};
 use crate::failure::Failure;
-use crate::recipe::Recipe;
 use crate::size::Size;
 use crate::{diagnostics, options};
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -45,11 +45,11 @@ impl MonitoredProgram {
         self.program.start_in_cell(command, &around, inside)
     }
 
-    /// The recipe of a program that is checkpointed.
+    /// The program, as a directory of checkpoints has it.
     ///
     /// # Errors
     /// A path or a word is not UTF-8.
-    pub(crate) fn recipe(&self) -> std::io::Result<Recipe> {
+    pub(crate) fn checkpointed(&self) -> std::io::Result<CheckpointedProgram> {
         let text = |word: OsString| {
             word.into_string().map_err(|word| Error::other(format!("`{}` is not UTF-8: checkpoints need names that are", word.display())))
         };
@@ -58,12 +58,18 @@ impl MonitoredProgram {
         let volumes = self.program.volumes.iter().map(|volume| absolute_volume(volume));
         let volumes = shown.into_iter().map(Ok).chain(volumes);
         let volumes = volumes.map(|volume| text(volume?)).collect::<std::io::Result<_>>()?;
-        Ok(Recipe { words, memory: self.memory.map(Size::in_bytes), volumes, nest: self.program.nest })
+        Ok(CheckpointedProgram { words, memory: self.memory.map(Size::in_bytes), volumes, nest: self.program.nest })
     }
 
-    /// Replaces this process by `pando run` of a command, in a cell that shows the files of a recipe and the directory of its checkpoints.
+    /// Replaces this process by `pando run` of a command, in a cell that shows the files of the program and the directory of its checkpoints.
     /// Returns the error if that fails.
-    pub(crate) fn start_in_cell_of(&self, recipe: &Recipe, directory: &Path, command: &str, inside: &[OsString]) -> Error {
+    pub(crate) fn start_in_cell_of(
+        &self,
+        checkpointed: &CheckpointedProgram,
+        directory: &Path,
+        command: &str,
+        inside: &[OsString],
+    ) -> Error {
         let variables = self.program.variables.iter().flat_map(|variable| ["-e".into(), variable.clone()]);
         let place = self.program.directory.iter().flat_map(|place| ["-w".into(), place.clone().into_os_string()]);
         let around: Vec<OsString> = place.chain(variables).collect();
@@ -71,7 +77,7 @@ impl MonitoredProgram {
         let name = shown(self.program.name()).map_or_else(|| self.program.name().to_owned(), PathBuf::into_os_string);
         let words = [name].into_iter().chain(self.program.words[1..].iter().cloned());
         let inside: Vec<OsString> = inside.iter().cloned().chain(self.program.inside()).chain(["--".into()]).chain(words).collect();
-        recipe.start_in_cell(directory, command, &around, &inside)
+        checkpointed.start_in_cell(directory, command, &around, &inside)
     }
 
     /// The name of the program.

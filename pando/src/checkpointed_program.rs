@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The recipe of a program that is checkpointed: what `pando run` needs to show its cell the same files again.
+//! The program of a directory of checkpoints: what `pando run` needs to show its cell the same files again.
 
 use crate::options::unchanging_volume;
 use pando_manager::host;
@@ -13,19 +13,19 @@ use std::process::Command;
 
 /// The directory of the checkpoints in the cell around the program.
 pub(crate) const CHECKPOINTS: &str = "/run/pando-checkpoints";
-/// The name of the recipe in the directory.
+/// The name of its file in the directory.
 const FILE: &str = "program.json";
 /// Copies of the program's cell and its nested cells that a checkpointer has: the program, and the snapshots of the last checkpoint and of
 /// the next one.
 const FAMILIES: u32 = 3;
-/// The longest recipe.
+/// Bytes of the longest file.
 const BYTES_MAX: u64 = 1 << 20;
 /// The growth of the directory that is allowed: the disk is the limit.
 const NO_LIMIT: &str = "256T";
 
-/// A recipe.
+/// A program that is checkpointed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Recipe {
+pub(crate) struct CheckpointedProgram {
     /// The program and its arguments.
     pub(crate) words: Vec<String>,
     /// The memory of its cell and of the cell around it, in bytes.
@@ -37,17 +37,17 @@ pub(crate) struct Recipe {
     pub(crate) nest: u32,
 }
 
-impl Recipe {
+impl CheckpointedProgram {
     /// The name of the program.
     pub(crate) fn name(&self) -> &OsStr {
         self.words.first().map_or(OsStr::new("the program"), OsStr::new)
     }
 
-    /// Reads the recipe of a directory of checkpoints.
+    /// Reads the file of a directory of checkpoints.
     ///
     /// # Errors
     /// There is none, or it is damaged.
-    pub(crate) fn read(directory: &Path) -> Result<Recipe> {
+    pub(crate) fn read(directory: &Path) -> Result<CheckpointedProgram> {
         let failed = |reason: String| Error::other(format!("cannot restore from {}: {FILE} {reason}", directory.display()));
         let mut text = Vec::new();
         File::open(directory.join(FILE))
@@ -56,7 +56,7 @@ impl Recipe {
         serde_json::from_slice(&text).map_err(|error| failed(format!("is damaged: {error}")))
     }
 
-    /// Checks the volumes on the host: a recipe may be forged.
+    /// Checks the volumes on the host: the file may be forged.
     ///
     /// # Errors
     /// Changes of a volume would go to the host, or it cannot be shown.
@@ -68,7 +68,7 @@ impl Recipe {
         self.volumes.iter().try_for_each(|volume| unchanging_volume(volume.into()).map(drop).map_err(|reason| failed(volume, reason)))
     }
 
-    /// Writes the recipe to a directory of checkpoints.
+    /// Writes the file to a directory of checkpoints.
     ///
     /// # Errors
     /// It cannot be written.
