@@ -435,7 +435,8 @@ async fn freeze(
 /// Starts forks of a running cell.
 ///
 /// They continue where its programs wait, with its memory, files, arguments and limits. The cell itself goes on. The forks draw other
-/// random numbers. They have names, host names and time limits of their own, and no published ports.
+/// random numbers. They have names, host names and time limits of their own, and no ports of the host. Ports
+/// that are published by name they publish, too.
 #[utoipa::path(post, path = "/v1/cells/{cell}/fork", params(("cell" = String, Path, description = "The cell's number or name.")), request_body = api::Fork, responses((status = 201, body = Vec<api::Cell>), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
 async fn fork(
     State(manager): State<Arc<Manager>>,

@@ -82,7 +82,8 @@ pub(super) fn build(options: &BuildOptions) -> Result<u8, Failure> {
     if is_nested && name.is_some() {
         return Err(Failure::NotInside("NAME"));
     }
-    let recipe = Recipe::read(file).map_err(|reason| Failure::Recipe { path: file.clone(), reason })?;
+    let mut recipe = Recipe::read(file).map_err(|reason| Failure::Recipe { path: file.clone(), reason })?;
+    recipe.created = if is_nested || recipe.image.is_some() { None } else { created(&recipe.template)? };
     let image = recipe.image.as_deref().map(image_id).transpose()?;
     let built = recipe.name(image.as_deref()).map_err(|source| Failure::Copy { path: file.clone(), source })?;
     let report = BuildReport { json: *json };
@@ -117,6 +118,13 @@ fn image_id(name: &str) -> Result<String, Failure> {
         found => found?.id,
     };
     Ok(found.to_string())
+}
+
+/// When a template was created; `None` for a built-in one, and for one that does not exist yet.
+fn created(name: &str) -> Result<Option<u64>, Failure> {
+    let Ok(name) = name.parse() else { return Ok(None) };
+    let found = super::store()?.open(&TemplateRef::Stored(name));
+    Ok(found.ok().map(|template| template.manifest().clone()).filter(|manifest| !manifest.standard).map(|manifest| manifest.created))
 }
 
 /// Whether there is a template that can be cloned.
@@ -169,10 +177,8 @@ impl Builder<'_> {
         let mut cell = BuildCell::start(self.client, &NewCell { template: template.clone(), ..self.cell() }).await?;
         let found: Template = self.client.get(&format!("/v1/templates/{template}")).await?;
         self.carry_out_steps(&cell, found.arguments.first().map_or(PROGRAM[0], String::as_str)).await?;
-        let step = format!("preload {}", preload.join(" "));
-        if !preload.is_empty() {
-            self.report.step(&step)?;
-        }
+        self.check_files(None, name)?;
+        let step = self.begin_preload()?;
         // A text of JSON is a literal of Python, too.
         let variables = json!(json!(env).to_string());
         let code = format!("import json, os\nos.environ.update(json.loads({variables}))\n{LOAD}\nload({})", json!(preload));
@@ -198,6 +204,7 @@ impl Builder<'_> {
         };
         let cell = BuildCell::start(self.client, &request).await?;
         self.carry_out_steps(&cell, PROGRAM[0]).await?;
+        self.check_files(Some(image), name)?;
         let tag = name.to_string().split_off("recipe-".len());
         let made: ImageName = format!("localhost/pando-recipe:{tag}").parse()?;
         // The template's program is not an argument of the image's entrypoint.
@@ -223,9 +230,18 @@ impl Builder<'_> {
             replace: true,
             ..NewTemplate::default()
         };
-        self.report.step(&format!("preload {}", preload.join(" ")))?;
+        self.begin_preload()?;
         let _: Template = self.client.ask(Method::POST, "/v1/templates", &template).await?;
         Ok(())
+    }
+
+    /// Reports that modules are loaded, if there are any. Returns the name of the step.
+    fn begin_preload(&self) -> Result<String, Failure> {
+        let step = format!("preload {}", self.recipe.preload.join(" "));
+        if !self.recipe.preload.is_empty() {
+            self.report.step(&step)?;
+        }
+        Ok(step)
     }
 
     /// The part that all requests for a cell have in common.
@@ -252,6 +268,16 @@ impl Builder<'_> {
             self.expect(&text, failed)?;
         }
         Ok(())
+    }
+
+    /// Checks that the files which the steps have copied are those that the name was made of.
+    fn check_files(&self, image: Option<&str>, name: &TemplateName) -> Result<(), Failure> {
+        let path = || Path::new("copy").into();
+        match self.recipe.name(image) {
+            Ok(now) if now == *name => Ok(()),
+            Ok(_) => Err(Failure::Recipe { path: path(), reason: "files have changed during the build: build again".into() }),
+            Err(source) => Err(Failure::Copy { path: path(), source }),
+        }
     }
 
     /// Turns the reason why a step has failed into an error.

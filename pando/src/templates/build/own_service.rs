@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::nested;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// The first words of the line with which a service reports that it accepts connections.
@@ -24,8 +24,6 @@ pub(super) struct BuildService {
 /// A service that ends with this value.
 struct OwnService {
     child: Child,
-    // Kept open so that the service can still print.
-    _errors: BufReader<ChildStderr>,
     _directory: TempDir,
 }
 
@@ -59,15 +57,18 @@ impl OwnService {
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
         let errors = child.stderr.take().map(BufReader::new);
-        let mut own = OwnService { child, _errors: errors.ok_or_else(|| failed("it has no output".into()))?, _directory: directory };
-        let mut said = String::new();
+        let own = OwnService { child, _directory: directory };
+        let mut errors = errors.ok_or_else(|| failed("it has no output".into()))?;
+        let mut output = String::new();
         loop {
-            let start = said.len();
+            let start = output.len();
             // The service is ended with `own`.
-            if own._errors.read_line(&mut said).map_err(|error| failed(error.to_string()))? == 0 {
-                return Err(failed(said.trim().to_owned()));
+            if errors.read_line(&mut output).map_err(|error| failed(error.to_string()))? == 0 {
+                return Err(failed(output.trim().to_owned()));
             }
-            if said[start..].contains(SERVING) {
+            if output[start..].contains(SERVING) {
+                // It can still print. What it says is not about the steps.
+                std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
                 let client = Client::at(socket);
                 wait_for(client.get::<serde_json::Value>("/v1"))?;
                 return Ok((client, own));

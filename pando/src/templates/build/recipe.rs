@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Changes when the same recipe gives another result.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The starts of the names of templates, whose rest is the digest. Those of the first kind are sessions, which were frozen while they ran.
 const OF_SESSION: &str = "recipe-session-";
 const OF_IMAGE: &str = "recipe-";
@@ -63,6 +63,9 @@ pub(super) struct Recipe {
     /// Seconds for all steps.
     #[serde(default = "timeout")]
     pub(super) timeout: f64,
+    /// When the template to begin with was created, unless it is a built-in one.
+    #[serde(skip)]
+    pub(super) created: Option<u64>,
     /// The directory of relative paths.
     #[serde(skip)]
     directory: PathBuf,
@@ -238,7 +241,8 @@ impl Recipe {
             }
             steps.push(json!([words, environment, files]));
         }
-        let all = json!([VERSION, image.unwrap_or(&self.template), steps, self.preload, self.env, self.memory]);
+        let start = json!([image.unwrap_or(&self.template), self.created]);
+        let all = json!([VERSION, start, steps, self.preload, self.env, self.memory, self.allowed()]);
         let digest = Digest::of(all.to_string().as_bytes()).hex();
         let start = if image.is_some() { OF_IMAGE } else { OF_SESSION };
         format!("{start}{}", &digest[..DIGITS]).parse().map_err(std::io::Error::other)
@@ -279,7 +283,14 @@ mod tests {
         let first = name(&toml);
         assert_eq!(first, name(&json));
         assert!(first.starts_with("recipe-") && Recipe::is_name(&first), "{first}");
-        for (from, to) in [("git", "less"), ("pandas>=2", "pandas"), ("value", "other"), ("make", "make all"), ("\"a.b_c\"", "\"a\"")] {
+        for (from, to) in [
+            ("git", "less"),
+            ("pandas>=2", "pandas"),
+            ("value", "other"),
+            ("make", "make all"),
+            ("\"a.b_c\"", "\"a\""),
+            ("image =", "allow = [\"a.example:443\"]\nimage ="),
+        ] {
             assert_ne!(first, name(&toml.replace(from, to)), "{from}");
         }
         fs::write(place.path().join("data"), "two").expect("the directory is ours");
