@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How long a nested cell may take to halt: it finishes the work of one call. One without CPU time of its own may never do it.
 pub(super) const HALT_MAX: Duration = Duration::from_secs(2);
-/// The state of a nested cell is looked at again after this time: the device does not report an end to the holder of a view.
-pub(super) const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// Interval between two looks at the state of a nested cell: the device does not report an end to the holder of a view.
+pub(super) const STATE_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// A halted cell of a family.
 struct Member {
@@ -75,22 +75,43 @@ impl<'a> HaltedFamily<'a> {
         if record.has_control {
             return Err(impossible("has programs that were started by `pando exec`"));
         }
+        if record.weight == 0 {
+            // After a restore it would have to run before its parent does.
+            return Err(impossible("has CPU time from its parent only"));
+        }
         let path = path.iter().copied().chain([name.bits()]).collect();
         let relation = Relation { path, state: MemberState::New, holdings: Vec::new(), console: Vec::new() };
         let cell = self.device.view(parent, name)?;
         // From now on it is given up with the others.
         self.members.push(Member { relation, cell, quota: record.quota, must_resume: false });
-        let (state, must_resume) = self.halt_cell(cell, record)?;
+        let mut is_requested = false;
+        let halted = self.halt_cell(cell, record, &mut is_requested);
+        if halted.is_err() && is_requested && !record.is_halted_by_parent {
+            self.withdraw_halt(cell);
+        }
+        let (state, must_resume) = halted?;
+        if let Some(member) = self.members.last_mut() {
+            (member.relation.state, member.must_resume) = (state, must_resume);
+        }
         let console = self.console(cell)?;
         if let Some(member) = self.members.last_mut() {
-            (member.relation.state, member.relation.console, member.must_resume) = (state, console, must_resume);
+            member.relation.console = console;
         }
         Ok(())
     }
 
-    /// Halts a nested cell, whose parent is halted. Returns its state, and whether it must be resumed.
-    fn halt_cell(&self, cell: HoldingName, record: &ChildRecord) -> Result<(MemberState, bool)> {
-        let (began, mut is_requested) = (Instant::now(), false);
+    /// Takes back a halt that was requested here. A cell that another event has halted stays so for its parent.
+    fn withdraw_halt(&self, cell: HoldingName) {
+        let reason = WatchedChild { device: self.device, name: cell }.reason_if_halted();
+        if !matches!(reason, Ok(Some(reason)) if reason != HaltReason::Requested) {
+            // It is an error for a cell that runs, whose halt is withdrawn all the same.
+            let _ = self.device.resume(cell, resume::CONTINUE);
+        }
+    }
+
+    /// Halts a nested cell, whose parent is halted. `is_requested`: a halt was requested. Returns its state, and whether it must be resumed.
+    fn halt_cell(&self, cell: HoldingName, record: &ChildRecord, is_requested: &mut bool) -> Result<(MemberState, bool)> {
+        let began = Instant::now();
         loop {
             self.device.forget_events()?;
             match self.device.state(cell)? {
@@ -101,21 +122,19 @@ impl<'a> HaltedFamily<'a> {
                 // A moment later its parent has noticed it.
                 _ => return Err(Error::new(ErrorKind::WouldBlock, impossible("has ended, and its parent still holds it"))),
             }
-            if !is_requested {
+            if !*is_requested {
                 self.device.halt(cell)?;
-                is_requested = true;
+                *is_requested = true;
                 continue;
             }
             if began.elapsed() > HALT_MAX {
-                // This withdraws the halt. It is an error for a cell that runs.
-                let _ = self.device.resume(cell, resume::CONTINUE);
                 return Err(impossible("does not halt"));
             }
             // An interrupted wait looks again, too.
-            let _ = poll(&mut [PollFd::new(self.device, PollFlags::IN)], Some(&LOOK_AGAIN));
+            let _ = poll(&mut [PollFd::new(self.device, PollFlags::IN)], Some(&STATE_INTERVAL));
         }
         let reason = WatchedChild { device: self.device, name: cell }.reason()?;
-        let is_own = is_requested && reason == HaltReason::Requested && !record.is_halted_by_parent;
+        let is_own = *is_requested && reason == HaltReason::Requested && !record.is_halted_by_parent;
         Ok(if is_own { (MemberState::Started, true) } else { (MemberState::Halted(reason.to_words()), false) })
     }
 
@@ -149,7 +168,7 @@ impl<'a> HaltedFamily<'a> {
                 Ok(clone) => clones.push((relation.clone(), clone)),
                 Err(error) => {
                     for (_, clone) in clones {
-                        self.device.give_up(clone)?;
+                        let _ = self.device.give_up(clone);
                     }
                     return Err(error);
                 }

@@ -3,7 +3,7 @@
 //! others when it needs them, as from a pager.
 
 use super::directory::{StoredCheckpoint, plain};
-use super::family::{HALT_MAX, LOOK_AGAIN};
+use super::family::{HALT_MAX, STATE_INTERVAL};
 use super::image::{CellImage, MemberState, Relation, StoredContent, StoredExtent, mapped_at};
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, RECORD_BYTES, TreeOrigin, TreePlace};
 use pando_abi::holding::ChildState;
@@ -66,7 +66,7 @@ pub(super) fn start(device: &CellsDevice, nested: Vec<NestedCell>) -> Result<()>
                 return Err(Error::other("a nested cell of the program does not halt as it was halted at the checkpoint"));
             }
             // The halt is no event for this cell.
-            let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&LOOK_AGAIN));
+            let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&STATE_INTERVAL));
             device.forget_events()?;
         }
         device.give_up(cell)?;
