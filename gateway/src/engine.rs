@@ -349,7 +349,7 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<'_, S, T> {
                 dns_proxy.process_ready(index as usize, &mut DnsContext { poll, routes, stack, sink: host_port, now });
             }
             Token::VirtualHosts => virtual_hosts.note_connections(),
-            Token::VirtualHostClient(index) => virtual_hosts.process(index as usize, now),
+            Token::VirtualHostClient(index) => virtual_hosts.process(index as usize, ready, now),
             Token::Directory => virtual_hosts.process_answers(&host_side.poll, now)?,
         }
         Ok(())

@@ -24,9 +24,9 @@ pub(crate) enum RequestStart {
     /// More must follow.
     Incomplete,
     /// They name a host, without a port.
-    Named(ClientProtocol, String),
+    Named(String),
     /// They name none, for this reason.
-    Refused(ClientProtocol, RefusedStart),
+    Refused(RefusedStart),
 }
 
 /// Why a client's first bytes name no host.
@@ -44,18 +44,22 @@ pub(crate) enum RefusedStart {
     NoServerName,
 }
 
+/// The protocol of a client, by its first byte.
+pub(crate) fn protocol(bytes: &[u8]) -> ClientProtocol {
+    if bytes.first() == Some(&TLS_HANDSHAKE) { ClientProtocol::Tls } else { ClientProtocol::Http }
+}
+
 /// Parses the first bytes of a client.
 pub(crate) fn parse(bytes: &[u8]) -> RequestStart {
-    let protocol = if bytes.first() == Some(&TLS_HANDSHAKE) { ClientProtocol::Tls } else { ClientProtocol::Http };
-    let parsed = match protocol {
+    let parsed = match protocol(bytes) {
         ClientProtocol::Tls => server_name(bytes),
         ClientProtocol::Http => host(bytes),
     };
     match parsed {
-        Ok(Some(name)) => RequestStart::Named(protocol, name),
-        Ok(None) if bytes.len() >= MAX_HEAD_BYTES => RequestStart::Refused(protocol, RefusedStart::TooLong),
+        Ok(Some(name)) => RequestStart::Named(name),
+        Ok(None) if bytes.len() >= MAX_HEAD_BYTES => RequestStart::Refused(RefusedStart::TooLong),
         Ok(None) => RequestStart::Incomplete,
-        Err(reason) => RequestStart::Refused(protocol, reason),
+        Err(reason) => RequestStart::Refused(reason),
     }
 }
 
@@ -111,11 +115,11 @@ pub(crate) fn below(host: &str, domain: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ClientProtocol, RefusedStart, RequestStart, below, parse};
+    use super::{RefusedStart, RequestStart, below, parse};
     use crate::limits::MAX_HEAD_BYTES;
 
     fn http(name: &str) -> RequestStart {
-        RequestStart::Named(ClientProtocol::Http, name.into())
+        RequestStart::Named(name.into())
     }
 
     #[test]
@@ -146,23 +150,23 @@ mod tests {
             (b"GET / HTTP/1.1\r\n host: a\r\n\r\n", RefusedStart::NotHttp),
         ];
         for (bytes, reason) in cases {
-            assert_eq!(parse(bytes), RequestStart::Refused(ClientProtocol::Http, reason), "{}", bytes.escape_ascii());
+            assert_eq!(parse(bytes), RequestStart::Refused(reason), "{}", bytes.escape_ascii());
         }
         let mut long = b"GET / HTTP/1.1\r\nx: ".to_vec();
         long.resize(MAX_HEAD_BYTES - 1, b'x');
         assert_eq!(parse(&long), RequestStart::Incomplete);
         long.push(b'x');
-        assert_eq!(parse(&long), RequestStart::Refused(ClientProtocol::Http, RefusedStart::TooLong));
+        assert_eq!(parse(&long), RequestStart::Refused(RefusedStart::TooLong));
         let many = [b"GET / HTTP/1.1\r\n".as_slice(), &b"x: y\r\n".repeat(101), b"\r\n"].concat();
-        assert_eq!(parse(&many), RequestStart::Refused(ClientProtocol::Http, RefusedStart::TooLong));
+        assert_eq!(parse(&many), RequestStart::Refused(RefusedStart::TooLong));
     }
 
     #[test]
     fn handshakes_without_a_name_are_refused() {
         let tls = |bytes: &[u8]| parse(&[b"\x16\x03\x01", bytes].concat());
         assert_eq!(tls(b"\x00"), RequestStart::Incomplete);
-        assert_eq!(tls(b"\x00\x04\x02\x00\x00\x00"), RequestStart::Refused(ClientProtocol::Tls, RefusedStart::NoServerName));
-        assert_eq!(tls(b"\xff\xff\x01"), RequestStart::Refused(ClientProtocol::Tls, RefusedStart::NoServerName));
+        assert_eq!(tls(b"\x00\x04\x02\x00\x00\x00"), RequestStart::Refused(RefusedStart::NoServerName));
+        assert_eq!(tls(b"\xff\xff\x01"), RequestStart::Refused(RefusedStart::NoServerName));
     }
 
     #[test]

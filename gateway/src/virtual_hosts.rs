@@ -7,7 +7,7 @@
 use crate::limits::{CLOSING_TIMEOUT, DIRECTORY_TIMEOUT, HEAD_TIMEOUT, MAX_ACCEPTS, MAX_DISCARDED_BYTES, MAX_HEAD_BYTES, MAX_NAME_QUERIES};
 use crate::listeners::BindError;
 use crate::poll::{Poll, Ready, Token};
-use crate::request_name::{ClientProtocol, RefusedStart, RequestStart, below, parse};
+use crate::request_name::{ClientProtocol, RefusedStart, RequestStart, below, parse, protocol};
 use crate::sockets;
 use crate::timers::Timers;
 use rustix::io::Errno;
@@ -220,9 +220,9 @@ impl<'a> VirtualHostProxy<'a> {
         let client = self.clients.try_remove(index)?;
         self.timers.remove(client.until, index);
         match &client.state {
-            ClientState::Requested(query) => drop(self.queries.remove(query)),
             ClientState::Queued(_) => self.queued.retain(|queued| *queued != index),
-            ClientState::Reading | ClientState::Closing => {}
+            // The answer to a request still comes, and counts until then.
+            ClientState::Reading | ClientState::Requested(_) | ClientState::Closing => {}
         }
         Some(client)
     }
@@ -236,17 +236,17 @@ impl<'a> VirtualHostProxy<'a> {
     }
 
     /// Handles events of a client's socket.
-    pub(crate) fn process(&mut self, index: usize, now: u64) {
+    pub(crate) fn process(&mut self, index: usize, ready: Ready, now: u64) {
         // It may have been closed after the event was reported.
         match self.clients.get(index).map(|client| &client.state) {
-            Some(ClientState::Reading) => self.read_head(index, now),
+            Some(ClientState::Reading) => self.read_head(index, ready, now),
             Some(ClientState::Closing) => self.discard(index),
             // Its end is noticed when the cell is connected.
             Some(ClientState::Queued(_) | ClientState::Requested(_)) | None => {}
         }
     }
 
-    fn read_head(&mut self, index: usize, now: u64) {
+    fn read_head(&mut self, index: usize, ready: Ready, now: u64) {
         let Some(client) = self.clients.get_mut(index) else { return };
         let length = match recv(&client.socket, &mut self.head[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => return,
@@ -254,15 +254,17 @@ impl<'a> VirtualHostProxy<'a> {
             // It has disconnected.
             Ok(_) | Err(_) => return drop(self.remove(index)),
         };
-        match parse(self.head.get(..length).unwrap_or_default()) {
+        let head = self.head.get(..length).unwrap_or_default();
+        client.protocol = protocol(head);
+        match parse(head) {
+            // No more will come.
+            RequestStart::Incomplete if ready.intersects(Ready::RDHUP | Ready::HUP | Ready::ERR) => drop(self.remove(index)),
             RequestStart::Incomplete => {}
-            RequestStart::Refused(protocol, reason) => {
-                client.protocol = protocol;
+            RequestStart::Refused(reason) => {
                 let status = if reason == RefusedStart::TooLong { 431 } else { 400 };
                 self.refuse(index, status, &reason.to_string(), now);
             }
-            RequestStart::Named(protocol, host) => {
-                client.protocol = protocol;
+            RequestStart::Named(host) => {
                 let domain = self.listener.as_ref().map_or("", |listener| &listener.config.domain);
                 match below(&host, domain) {
                     Some(name) => {
@@ -316,8 +318,11 @@ impl<'a> VirtualHostProxy<'a> {
     /// The directory cannot be reached any more.
     pub(crate) fn process_answers(&mut self, poll: &Poll, now: u64) -> io::Result<()> {
         while let Some(DirectoryAnswer { query, found }) = self.directory.as_mut().map_or(Ok(None), |directory| directory.answer())? {
-            // The client may be gone.
             let Some(index) = self.queries.remove(&query) else { continue };
+            // The client may be gone, and another one in its place.
+            if self.clients.get(index).is_none_or(|client| client.state != ClientState::Requested(query)) {
+                continue;
+            }
             match found {
                 Ok(to) => {
                     if let Some(Client { socket, protocol, .. }) = self.remove(index) {
@@ -372,8 +377,7 @@ impl<'a> VirtualHostProxy<'a> {
                     self.queued.retain(|queued| *queued != index);
                     self.refuse(index, 503, "the service is too busy to look for the cell: try again", now);
                 }
-                Some(ClientState::Requested(query)) => {
-                    self.queries.remove(&{ *query });
+                Some(ClientState::Requested(_)) => {
                     self.refuse(index, 503, "the service is too busy to look for the cell: try again", now);
                 }
                 Some(ClientState::Closing) | None => drop(self.remove(index)),
