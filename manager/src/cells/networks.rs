@@ -4,7 +4,7 @@
 use super::ManagerError;
 use super::gateways::{CellUplink, GatewaySlot, Gateways};
 use super::spec::ManagedCellSpec;
-use super::virtual_hosts::{CellPorts, HostEntrance, HostEntry, HostTable};
+use super::virtual_hosts::{CellPorts, HostEntry, HostTable, VirtualHostIngress};
 use crate::network::{NamedNetworks, SharedNetwork};
 use pando_gateway::{Publication, VirtualHosts};
 use pando_kernel::network::address::Addresses;
@@ -17,7 +17,7 @@ pub(super) struct CellNetworks {
     kernel: Arc<Kernel>,
     named: NamedNetworks,
     /// The network of cells that are reached by name, if the service has an address for them.
-    entrance: Option<HostEntrance>,
+    ingress: Option<VirtualHostIngress>,
     gateways: Gateways,
 }
 
@@ -50,13 +50,13 @@ impl CellNetworks {
     pub(super) fn new(kernel: Arc<Kernel>, gateways: Gateways) -> Result<CellNetworks, ManagerError> {
         let named = NamedNetworks::new(Arc::clone(&kernel));
         let config = gateways.virtual_hosts().cloned();
-        let entrance = config.map(|config| HostEntrance::open(&kernel, &named, &gateways, config)).transpose()?;
-        Ok(CellNetworks { named, kernel, entrance, gateways })
+        let ingress = config.map(|config| VirtualHostIngress::open(&kernel, &named, &gateways, config)).transpose()?;
+        Ok(CellNetworks { named, kernel, ingress, gateways })
     }
 
     /// The address at which the host listens for clients that choose their cell by name, and the domain of the names.
     pub(super) fn listening(&self) -> Option<VirtualHosts> {
-        self.entrance.as_ref().and_then(|entrance| entrance.table.config())
+        self.ingress.as_ref().and_then(|ingress| ingress.table.config())
     }
 
     /// The number of gateways.
@@ -79,10 +79,10 @@ impl CellNetworks {
     /// There are too many, or the cell cannot be reached by name.
     pub(super) fn request(&self, spec: &ManagedCellSpec, slot: Option<GatewaySlot>) -> Result<RequestedNetwork, ManagerError> {
         if spec.publish.iter().any(|published| matches!(published, Publication::ByName(_))) {
-            return match &self.entrance {
+            return match &self.ingress {
                 None => Err(ManagerError::NoVirtualHosts),
                 Some(_) if slot.is_some() || spec.network.is_some() => Err(ManagerError::TwoNetworks),
-                Some(HostEntrance { network, table, .. }) => {
+                Some(VirtualHostIngress { network, table, .. }) => {
                     Ok(RequestedNetwork { network: Some(Arc::clone(network)), slot: None, table: Some(Arc::clone(table)) })
                 }
             };

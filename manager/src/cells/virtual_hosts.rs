@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The network and the gateway of cells that are reached by name. Dropping it stops the gateway.
-pub(super) struct HostEntrance {
+pub(super) struct VirtualHostIngress {
     pub(super) network: Arc<SharedNetwork>,
     pub(super) table: Arc<HostTable>,
     _uplink: CellUplink,
@@ -30,12 +30,16 @@ pub(super) struct HostTable {
 #[derive(Default)]
 struct Hosts {
     by_number: HashMap<u64, Host>,
+    /// Number of entries so far.
+    added: u64,
     /// Numbers by name, in lower case.
     by_name: HashMap<String, BTreeSet<u64>>,
 }
 
 /// A cell that is reached by name.
 struct Host {
+    /// The number of its entry.
+    serial: u64,
     name: String,
     address: Ipv4Addr,
     /// Its published ports: the first one is for requests that name none.
@@ -46,7 +50,7 @@ struct Host {
 pub(super) struct HostEntry {
     table: Arc<HostTable>,
     number: u64,
-    address: Ipv4Addr,
+    serial: u64,
 }
 
 /// A published port of a cell.
@@ -71,7 +75,7 @@ pub(super) struct CellPorts {
     pub(super) table: Option<Arc<HostTable>>,
 }
 
-impl HostEntrance {
+impl VirtualHostIngress {
     /// Listens for clients.
     ///
     /// # Errors
@@ -81,12 +85,12 @@ impl HostEntrance {
         networks: &NamedNetworks,
         gateways: &Gateways,
         config: VirtualHosts,
-    ) -> Result<HostEntrance, ManagerError> {
+    ) -> Result<VirtualHostIngress, ManagerError> {
         let network = networks.create_isolated()?;
         let table = Arc::new(HostTable { domain: config.domain.clone(), address: OnceLock::new(), hosts: Mutex::default() });
         let (uplink, address) = gateways.open_shared(kernel, &network, config, Arc::<HostTable>::clone(&table))?;
         let _ = table.address.set(address);
-        Ok(HostEntrance { network, table, _uplink: uplink })
+        Ok(VirtualHostIngress { network, table, _uplink: uplink })
     }
 }
 
@@ -97,8 +101,10 @@ impl HostTable {
         hosts.remove(number);
         let name = name.to_ascii_lowercase();
         hosts.by_name.entry(name.clone()).or_default().insert(number);
-        hosts.by_number.insert(number, Host { name, address, ports });
-        HostEntry { table: Arc::clone(self), number, address }
+        hosts.added += 1;
+        let serial = hosts.added;
+        hosts.by_number.insert(number, Host { serial, name, address, ports });
+        HostEntry { table: Arc::clone(self), number, serial }
     }
 
     /// The address at which the host listens, and the domain of the names.
@@ -163,7 +169,7 @@ impl Drop for HostEntry {
     fn drop(&mut self) {
         let mut hosts = lock(&self.table.hosts);
         // A cell that was started again has its number.
-        if hosts.by_number.get(&self.number).is_some_and(|host| host.address == self.address) {
+        if hosts.by_number.get(&self.number).is_some_and(|host| host.serial == self.serial) {
             hosts.remove(self.number);
         }
     }
@@ -210,9 +216,9 @@ mod tests {
         assert_eq!(found("81.web"), Ok("10.77.0.8:90".into()), "a whole name comes first");
         drop(dotted);
         // A cell that is started again may be added before its predecessor's entry is dropped.
-        let again = table.add(7, "web", Ipv4Addr::new(10, 77, 0, 9), vec![80]);
+        let again = table.add(7, "web", Ipv4Addr::new(10, 77, 0, 7), vec![90]);
         drop(web);
-        assert_eq!(found("web"), Ok("10.77.0.9:80".into()));
+        assert_eq!(found("web"), Ok("10.77.0.7:90".into()), "also with the same address");
         drop(again);
         assert!(found("web").is_err() && found("7").is_err());
         assert!(table.hosts.lock().expect("no panic").by_name.is_empty());

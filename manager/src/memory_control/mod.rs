@@ -2,8 +2,8 @@
 //! Memory control: the cells of a service use no more memory than the host and its cgroups have for them.
 //!
 //! A thread reads every second what the host reports, and the policy computes a limit from it. If cells use more, idle ones fall asleep,
-//! and their memory goes back to the host. Until the next reading, cells cannot use more than the limit: a cell that needs a page beyond
-//! it waits for another one to fall asleep, as on a full machine.
+//! and their memory goes back to the host. Until the next reading, cells cannot use more than the limit, or than they have already: a cell
+//! that needs a page beyond it waits for another one to fall asleep, as on a full machine.
 
 mod policy;
 mod sensors;
@@ -71,17 +71,25 @@ impl Controller {
 
     /// Adjusts the limit to a new reading.
     fn adjust(&mut self) {
-        let all = self.bounds.most;
         let used = self.kernel.used();
         self.limit = next_limit(self.bounds, used, self.limit, &self.sensors.read());
-        let withheld = PageCount(all.0.saturating_sub(self.limit.0));
-        self.withheld.store(withheld.0, Ordering::Relaxed);
-        self.kernel.withhold(withheld);
-        if withheld.0 == 0 {
+        let kept = self.withhold();
+        let margin = self.limit.0 / FREE_PART;
+        if self.limit >= self.bounds.most || used.0.saturating_add(margin) < self.limit.0 {
             return;
         }
-        // If no cell can sleep, those that run go on, and the next one that needs memory waits.
-        self.kernel.make_available(PageCount(self.limit.0 / FREE_PART));
+        // If no cell can sleep, those that run keep what they have, and get no more.
+        self.kernel.make_available(PageCount(kept.0.saturating_sub(self.limit.0) + margin));
+        self.withhold();
         self.kernel.give_back_unused();
+    }
+
+    /// Withholds what is beyond the limit, but not what cells have. Returns the pages that they have.
+    fn withhold(&self) -> PageCount {
+        let kept = self.kernel.used_by_cells();
+        let withheld = PageCount(self.bounds.most.0.saturating_sub(self.limit.0.max(kept.0)));
+        self.withheld.store(withheld.0, Ordering::Relaxed);
+        self.kernel.withhold(withheld);
+        kept
     }
 }

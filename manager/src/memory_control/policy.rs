@@ -53,7 +53,10 @@ pub(super) fn next_limit(bounds: LimitBounds, used: PageCount, limit: PageCount,
     // How many more pages may be used; negative: how many must be given back.
     let room = |pool: &MemoryPool| i128::from(pool.available.0) - i128::from(reserve(pool.size));
     let room = reading.pools.iter().map(room).min().unwrap_or(i128::from(u64::MAX));
+    // A process that waits for memory of its own cgroup is no reason to give any back while there is enough of it.
+    let is_short = reading.pools.iter().any(|pool| pool.available.0 < reserve(pool.size).saturating_mul(2));
     let room = match reading.pressure {
+        _ if !is_short => room,
         PRESSURE_HIGH.. => room.min(-i128::from(used.0 / PRESSURE_PART)),
         PRESSURE_LOW.. => room.min(0),
         _ => room,
@@ -157,8 +160,10 @@ mod tests {
         let mut reading = calm(16_000, 16_000);
         reading.pools.push(MemoryPool { size: PageCount(3200), available: PageCount(900) });
         assert_eq!(next(4000, &reading), 3900, "its reserve is 1,000");
-        let pressed = |pressure| MemoryReading { pressure, ..calm(16_000, 16_000) };
-        assert_eq!([1.9, 2.0, 9.9, 10.0].map(|pressure| next(4000, &pressed(pressure))), [10_000, 4000, 4000, 3750]);
+        let pressed = |pressure| MemoryReading { pressure, ..calm(16_000, 9000) };
+        assert_eq!([1.9, 2.0, 9.9, 10.0].map(|pressure| next(4000, &pressed(pressure))), [8000, 4000, 4000, 3750]);
+        let elsewhere = MemoryReading { pressure: 99.0, ..calm(16_000, 10_000) };
+        assert_eq!(next(4000, &elsewhere), 9000, "twice the reserve is available: others wait for memory of their own");
         assert_eq!(next(4000, &MemoryReading::default()), 10_000, "a host that reports nothing limits nothing");
     }
 }

@@ -31,19 +31,20 @@ struct Cgroup {
     limit: File,
     usage: File,
     statistics: Option<File>,
-    /// The name of the reclaimable file cache, with that of its descendants.
-    inactive: &'static str,
+    /// The names of its file cache, which can be reclaimed, with that of its descendants.
+    cache: [&'static str; 2],
 }
 
 /// The names of the files of a version.
 struct Version {
     limit: &'static str,
     usage: &'static str,
-    inactive: &'static str,
+    cache: [&'static str; 2],
 }
 
-const VERSION_2: Version = Version { limit: "memory.max", usage: "memory.current", inactive: "inactive_file" };
-const VERSION_1: Version = Version { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", inactive: "total_inactive_file" };
+const VERSION_2: Version = Version { limit: "memory.max", usage: "memory.current", cache: ["inactive_file", "active_file"] };
+const VERSION_1: Version =
+    Version { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cache: ["total_inactive_file", "total_active_file"] };
 
 impl MemorySensors {
     /// Opens the files of this process. Missing ones are left out.
@@ -95,12 +96,12 @@ fn ancestors(root: &Path, path: &str) -> Vec<PathBuf> {
 
 impl Cgroup {
     fn open(directory: &Path, version: &Version) -> io::Result<Cgroup> {
-        let Version { limit, usage, inactive } = version;
+        let Version { limit, usage, cache } = version;
         Ok(Cgroup {
             limit: File::open(directory.join(limit))?,
             usage: File::open(directory.join(usage))?,
             statistics: File::open(directory.join("memory.stat")).ok(),
-            inactive,
+            cache: *cache,
         })
     }
 
@@ -108,8 +109,9 @@ impl Cgroup {
     fn read(&self) -> Option<MemoryPool> {
         let number = |file: &File| read(file).ok()?.trim().parse::<u64>().ok();
         let size = number(&self.limit).filter(|limit| *limit < NO_LIMIT)?;
-        let inactive = self.statistics.as_ref().and_then(|file| value(&read(file).ok()?, self.inactive)).unwrap_or(0);
-        let used = number(&self.usage)?.saturating_sub(inactive);
+        let statistics = self.statistics.as_ref().and_then(|file| read(file).ok()).unwrap_or_default();
+        let cached: u64 = self.cache.iter().filter_map(|name| value(&statistics, name)).fold(0, u64::saturating_add);
+        let used = number(&self.usage)?.saturating_sub(cached);
         Some(MemoryPool { size: pages(size), available: pages(size.saturating_sub(used)) })
     }
 }
@@ -176,7 +178,7 @@ mod tests {
             &[
                 ("memory/a/memory.limit_in_bytes", "819200\n"),
                 ("memory/a/memory.usage_in_bytes", "409600\n"),
-                ("memory/a/memory.stat", "inactive_file 0\ntotal_inactive_file 8192\n"),
+                ("memory/a/memory.stat", "inactive_file 0\ntotal_inactive_file 4096\ntotal_active_file 4096\n"),
                 ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
                 ("memory/memory.usage_in_bytes", "409600\n"),
                 ("user/pando/memory.max", "max\n"),
