@@ -180,6 +180,9 @@ pub const MAX_NETWORKS: usize = 4096;
 /// Ports of one network: the 16-bit host numbers, less those of the network itself, the router and broadcast.
 pub const MAX_PORTS: u32 = (1 << 16) - 3;
 
+/// Free ports of an isolated network are used again only when there are more: until then connections to their last cells have ended.
+pub const RESTING_PORTS: usize = 4096;
+
 /// Learned Ethernet addresses of hosts behind host ports; those of cells are known.
 pub const LEARNED_ADDRESSES: usize = 4096;
 

@@ -9,6 +9,7 @@ use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::run_state::RunState;
 use crate::cell::watch::Watch;
+use crate::cell::work::Work;
 use crate::cell::{Cell, CellId};
 use crate::device::card::{Card, CardContext, PeerCells};
 use crate::device::console::Console;
@@ -90,7 +91,9 @@ impl LiveCell {
         let Watch { reason, is_stepping, .. } = self.cell.watch;
         let is_halted = self.execution.run_state() == RunState::Halted;
         let is_by_parent = self.is_child_of(cloner.map(|cloner| cloner.cell)) && reason == Some(HaltReason::Requested);
-        !is_halted || (!is_stepping && (is_by_parent || cloner.is_some_and(|cloner| cloner.is_view)))
+        // A page fault is repeated by its instruction. A call is not, and a clone does not have the work on it.
+        let is_between_calls = matches!(self.execution.work, None | Some(Work::Fault(_) | Work::Prefetch(_)));
+        !is_halted || (!is_stepping && is_between_calls && (is_by_parent || cloner.is_some_and(|cloner| cloner.is_view)))
     }
 
     /// Serves the rings of its devices.

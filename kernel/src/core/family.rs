@@ -33,18 +33,26 @@ impl State {
         Ok(live.holdings.insert(Holding::View(viewed)).ok_or(Refusal::TooMany)?.bits())
     }
 
-    /// Records that a cell is about to be halted or resumed, by its parent or through a view.
-    pub(super) fn note_halting(&mut self, caller: CellId, name: HoldingName, child: CellId, operation: &Operation) {
-        let is_view = matches!(self.holding(caller, name), Ok(Holding::View(_)));
-        let Some((live, _)) = self.living(child) else { return };
+    /// Records that a cell is about to be halted or resumed through a view.
+    pub(super) fn note_view_halt(&mut self, caller: CellId, cell: CellId, operation: &Operation) {
+        let Some((live, _)) = self.living(cell) else { return };
+        let watch = &mut live.cell.watch;
         match operation {
-            Operation::Halt if is_view => live.cell.watch.halter = Some(caller),
-            Operation::Halt => live.cell.watch.is_halted_by_parent = true,
-            Operation::Resume(_) if !is_view => live.cell.watch.is_halted_by_parent = false,
-            // A halt that was requested through a view, and has not happened yet, is withdrawn.
-            Operation::Resume(_) if !live.cell.watch.is_halted_by_parent => {
-                (live.cell.watch.must_halt, live.cell.watch.halter) = (false, None);
+            Operation::Halt => watch.halter = Some(caller),
+            // A halt that this caller has requested, and that has not happened yet, is withdrawn. Those of others stay.
+            Operation::Resume(_) if watch.halter == Some(caller) && !watch.is_halted_by_parent && watch.first_reason.is_none() => {
+                (watch.must_halt, watch.halter) = (false, None);
             }
+            _ => {}
+        }
+    }
+
+    /// Records that a cell was halted or resumed by its parent.
+    pub(super) fn note_parent_halt(&mut self, cell: CellId, operation: &Operation) {
+        let Some((live, _)) = self.living(cell) else { return };
+        match operation {
+            Operation::Halt => live.cell.watch.is_halted_by_parent = true,
+            Operation::Resume(_) => live.cell.watch.is_halted_by_parent = false,
             _ => {}
         }
     }

@@ -59,8 +59,14 @@ impl State {
             ChildOperation::View { cell, name } => self.view_child(caller, *cell, *name)?,
             ChildOperation::Apply { child: name, operation } => {
                 let child = self.child(caller, *name)?;
-                self.note_halting(caller, *name, child, operation);
+                let is_view = matches!(self.holding(caller, *name)?, Holding::View(_));
+                if is_view {
+                    self.note_view_halt(caller, child, operation);
+                }
                 let progress = self.invoke(Subject::Cell(child), operation)?;
+                if !is_view {
+                    self.note_parent_halt(child, operation);
+                }
                 if *operation == Operation::Start {
                     // Otherwise the child would wait for the next housekeeping, which may be as far as its parent's quantum.
                     self.notifications.has_runnable_cell |= self.admit_all();

@@ -159,6 +159,10 @@ pub(super) struct Sleepers {
     /// When the memory of cells that fell asleep goes back to the host. `None`: it has.
     pub(super) reclaim_due: Option<Nanos>,
     idle: BinaryHeap<Reverse<(Nanos, CellId)>>,
+    /// Entries of that queue at which the present search for a cell that can sleep has looked.
+    examined: Vec<(Nanos, CellId)>,
+    /// The first cell among them that can sleep, but has just woken up.
+    just_woken: Option<CellId>,
     swap_out_queue: VecDeque<CellId>,
     wakes: VecDeque<CellId>,
 }
@@ -187,6 +191,23 @@ impl Sleepers {
         self.pop_idle().map(|(_, id)| id)
     }
 
+    /// Notes that the present search has looked at a cell which it does not choose.
+    pub(super) fn set_aside(&mut self, id: CellId, due: Nanos) {
+        self.examined.push((due, id));
+    }
+
+    /// Notes that the present search chooses this cell, if it finds none that has not just woken up.
+    pub(super) fn note_just_woken(&mut self, id: CellId) {
+        self.just_woken.get_or_insert(id);
+    }
+
+    /// Ends the present search: its cells are in the queue again, but for one that has just woken up, if that `is_chosen`. O(cells).
+    pub(super) fn end_search(&mut self, is_chosen: bool) -> Option<CellId> {
+        let chosen = self.just_woken.take().filter(|_| is_chosen);
+        self.idle.extend(self.examined.drain(..).filter(|(_, id)| Some(*id) != chosen).map(Reverse));
+        chosen
+    }
+
     /// Takes the first cell of the queue of idle cells, with the time at which it is due.
     pub(super) fn pop_idle(&mut self) -> Option<(Nanos, CellId)> {
         self.idle.pop().map(|Reverse(entry)| entry)
@@ -199,12 +220,13 @@ impl Sleepers {
 
     /// Number of entries of the queue of idle cells.
     pub(super) fn idle_len(&self) -> usize {
-        self.idle.len()
+        self.idle.len() + self.examined.len()
     }
 
     /// Removes the entries of the queue of idle cells that are not wanted.
     pub(super) fn retain_idle(&mut self, mut is_wanted: impl FnMut(CellId) -> bool) {
         self.idle.retain(|Reverse((_, id))| is_wanted(*id));
+        self.examined.retain(|(_, id)| is_wanted(*id));
     }
 
     /// Queues an idle cell that falls asleep because memory is short.

@@ -213,13 +213,18 @@ impl State {
             // Ended cells leave entries.
             sleepers.retain_idle(|id| cells.get_mut(id).is_some_and(|live| live.idleness.is_queued));
         }
-        if !self.sleepers.swap_out_waiters.is_empty() {
-            self.request_swap_out();
+        // Cells that wait continue a search that is not finished.
+        if !self.sleepers.swap_out_waiters.is_empty() && self.request_swap_out() && self.sleepers.swap_outs == 0 {
+            self.wake_swap_out_waiters();
         }
     }
 
     /// Takes the next cell that falls asleep without a request.
     fn next_sleeper(&mut self, now: Nanos) -> Option<CellId> {
+        if self.sleepers.swap_out_waiters.is_empty() && self.sleepers.swap_outs == 0 {
+            // A search that was given up leaves its cells aside.
+            self.sleepers.end_search(false);
+        }
         loop {
             let id = self.sleepers.pop_due_idle(now)?;
             let State { cells, sleepers, .. } = self;

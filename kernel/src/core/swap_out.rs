@@ -94,6 +94,12 @@ impl Kernel {
         self.shared.lock().frames.used()
     }
 
+    /// Pages that are in use, without cached blocks that no cell maps.
+    #[must_use]
+    pub fn used_by_cells(&self) -> PageCount {
+        self.shared.lock().frames.used_by_cells()
+    }
+
     /// Withholds this many pages from all cells, in place of an earlier number. They do not count as free. If fewer are free, cached blocks
     /// are dropped that no cell maps, and nothing is allocated until enough pages have become free: [`Kernel::make_available`] helps.
     pub fn withhold(&self, pages: PageCount) {
@@ -130,7 +136,11 @@ impl Shared {
                 attempts.note(self.swap_out(id));
                 return Some(self.lock());
             }
-            IdleSearch::Unfinished => return Some(state),
+            IdleSearch::Unfinished => {
+                // Others may have the lock between two steps.
+                drop(state);
+                return Some(self.lock());
+            }
             IdleSearch::None => {}
         }
         if is_over || !state.sleepers.has_threads || !state.can_swap_out(now) || !state.has_busy_cells(0) {
@@ -225,15 +235,14 @@ impl State {
     }
 
     /// Takes the cell from the queue that has idled longest, of those that can sleep; one that has just woken up only if there is no other.
-    /// O([`SWAP_OUT_SCAN`]).
+    /// A search looks at each cell once, and may take several calls. O([`SWAP_OUT_SCAN`]), and O(cells) at its end.
     fn take_longest_idle(&mut self, now: Nanos, includes_woken: bool) -> IdleSearch {
         if !self.can_swap_out(now) {
+            self.sleepers.end_search(false);
             return IdleSearch::None;
         }
-        let (mut found, mut others, mut looked_at) = (None, Vec::new(), 0);
-        while looked_at < SWAP_OUT_SCAN {
-            let Some((queued, id)) = self.sleepers.pop_idle() else { break };
-            looked_at += 1;
+        for _ in 0..SWAP_OUT_SCAN {
+            let Some((queued, id)) = self.sleepers.pop_idle() else { return self.end_idle_search(includes_woken) };
             let State { cells, frames, networks, sleepers, .. } = self;
             let Some(live) = cells.get_mut(id) else { continue };
             live.idleness.is_queued = false;
@@ -241,36 +250,35 @@ impl State {
                 continue;
             }
             let due = live.idleness.due(sleepers.sleep_after);
-            if due <= queued && live.idleness.retry_at <= now {
+            if due > queued {
+                // It has run since, and comes later.
+                live.idleness.is_queued = true;
+                sleepers.queue_idle(id, due);
+                continue;
+            }
+            if live.idleness.retry_at <= now {
                 match sleep_refusal(live, frames, networks) {
                     None if !live.idleness.has_just_woken(now) => {
-                        others.extend(found.replace((due, id)));
-                        break;
+                        sleepers.end_search(false);
+                        return IdleSearch::Found(id);
                     }
-                    None if includes_woken && found.is_none() => {
-                        found = Some((due, id));
-                        continue;
-                    }
-                    None => {}
+                    None => sleepers.note_just_woken(id),
                     Some(_) => live.idleness.note_refusal(now),
                 }
             }
             live.idleness.is_queued = true;
-            let due = live.idleness.due(sleepers.sleep_after);
-            // A cell that has run since has a later place. The others are looked at once.
-            if due > queued { sleepers.queue_idle(id, due) } else { others.push((due, id)) }
+            sleepers.set_aside(id, live.idleness.due(sleepers.sleep_after));
         }
-        // Entries that have left the front of the queue make room for others. A cell that has just woken up is not the choice yet.
-        let is_unfinished = looked_at == SWAP_OUT_SCAN && others.len() + usize::from(found.is_some()) < looked_at;
-        for (due, id) in others {
-            self.sleepers.queue_idle(id, due);
-            self.living(id).into_iter().for_each(|(live, _)| live.idleness.is_queued = true);
-        }
-        match found {
-            Some((_, id)) => IdleSearch::Found(id),
-            None if is_unfinished => IdleSearch::Unfinished,
-            None => IdleSearch::None,
-        }
+        IdleSearch::Unfinished
+    }
+
+    /// Ends a search that has looked at all cells.
+    fn end_idle_search(&mut self, includes_woken: bool) -> IdleSearch {
+        let Some(id) = self.sleepers.end_search(includes_woken) else { return IdleSearch::None };
+        let Some((live, _)) = self.living(id) else { return IdleSearch::Unfinished };
+        live.idleness.is_queued = false;
+        // It may have run since it was looked at.
+        if matches!(live.execution.run_state(), RunState::Idle { .. }) { IdleSearch::Found(id) } else { IdleSearch::Unfinished }
     }
 
     /// Has the cells run again that wait until an idle one has fallen asleep.

@@ -49,9 +49,12 @@ impl State {
         self.roll_back_wait(id);
         let Some((live, _)) = self.living(id) else { return };
         live.execution.transition(RunState::Halted);
-        live.cell.watch.must_halt = false;
-        live.cell.watch.reason = Some(live.cell.watch.first_reason.take().unwrap_or(reason));
-        let halter = live.cell.watch.halter.take();
+        let watch = &mut live.cell.watch;
+        // Another halt comes before the one with which the cell starts.
+        let first = if reason == HaltReason::Requested { watch.first_reason.take() } else { None };
+        watch.must_halt = watch.first_reason.is_some();
+        watch.reason = Some(first.unwrap_or(reason));
+        let halter = watch.halter.take();
         if let Some(Parent { cell, is_holding: true, .. }) = live.parent {
             self.raise_child_event(cell);
         }

@@ -19,6 +19,9 @@ use std::collections::VecDeque;
 use std::mem::{self, offset_of};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+/// Number of output streams of a cell.
+const STREAMS: usize = 3;
+
 /// An output stream of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {
@@ -109,8 +112,9 @@ impl Buffers {
         let is_scattered = self.output.len() >= CONSOLE_PIECES;
         match self.output.back_mut() {
             Some((last, piece)) if *last == stream && piece.len() + bytes.len() <= MAX_DESCRIPTOR_BYTES as usize => piece.extend(bytes),
-            // With so many small buffers, only the order within each stream is kept: a stream's last buffer is among the last few.
-            _ if is_scattered => match self.output.iter_mut().rev().find(|(last, _)| *last == stream) {
+            // With so many small buffers, only the order within each stream is kept: a stream's last buffer is among the last few, or it
+            // gets another one.
+            _ if is_scattered => match self.output.iter_mut().rev().take(STREAMS).find(|(last, _)| *last == stream) {
                 Some((_, piece)) => piece.extend(bytes),
                 None => self.output.push_back((stream, bytes)),
             },

@@ -14,12 +14,12 @@ use super::queue::{PacketScheduler, RoundRobin};
 use super::{NetworkConfig, Owner, Wake};
 use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
-use crate::limits::{CARD_PIECE, LEARNED_ADDRESSES};
+use crate::limits::{CARD_PIECE, LEARNED_ADDRESSES, MAX_PORTS, RESTING_PORTS};
 use bytes::Bytes;
 use pando_abi::frame::ETHERNET_HEADER;
 use pando_machine::Nanos;
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The index of no port: it is out of range.
@@ -82,7 +82,7 @@ impl Ord for DelayedFrame {
 pub(super) struct Switch {
     config: NetworkConfig,
     ports: Vec<Option<Port>>,
-    free: Vec<u32>,
+    free: VecDeque<u32>,
     /// Indices of the host ports, which receive frames for unknown addresses.
     host_ports: Vec<u32>,
     /// Capture listeners.
@@ -103,7 +103,7 @@ impl Switch {
         Switch {
             config,
             ports: Vec::new(),
-            free: Vec::new(),
+            free: VecDeque::new(),
             host_ports: Vec::new(),
             listeners: Listeners::default(),
             mac_table: HashMap::new(),
@@ -120,7 +120,10 @@ impl Switch {
     }
 
     fn insert(&mut self, owner: Owner, link: Link) -> Option<(u32, Addresses)> {
-        let index = self.free.pop().unwrap_or(self.ports.len() as u32);
+        // Connections to a cell that has ended must not reach the next one.
+        let resting = if self.config.is_isolated && (self.ports.len() as u32) < MAX_PORTS { RESTING_PORTS } else { 0 };
+        let free = if self.free.len() > resting { self.free.pop_front() } else { None };
+        let index = free.unwrap_or(self.ports.len() as u32);
         let addresses = self.config.pool.port(index)?;
         if index as usize == self.ports.len() {
             self.ports.push(None);
@@ -152,7 +155,7 @@ impl Switch {
     pub(super) fn unplug(&mut self, index: u32) -> Traffic {
         let traffic = self.traffic(index);
         let Some(port) = self.ports.get_mut(index as usize).and_then(Option::take) else { return traffic };
-        self.free.push(index);
+        self.free.push_back(index);
         match port.addresses {
             Some(own) => {
                 self.mac_table.remove(&own.mac);

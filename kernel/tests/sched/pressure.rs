@@ -174,6 +174,40 @@ fn withheld_memory_is_taken_from_idle_cells_and_not_allocated() {
     }
 }
 
+#[test]
+fn idle_cells_that_cannot_sleep_hide_no_other_cell() {
+    // Fewer and more than one step of a search looks at.
+    for stuck in [40, 100] {
+        for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
+            let before = lab.kernel.free();
+            let mut asm = Asm::new();
+            asm.mov_imm(Rbx, VIRTUAL_REGISTERS).store_imm(Rbx, 8, -1).call_kernel(IDLE);
+            let code = asm.finish();
+            let mut cells: Vec<CellId> = (0..stuck).map(|_| lab.cell_with(&code, PageCount(300))).collect();
+            cells.iter().for_each(|id| lab.kernel.start(*id).expect("it was not started before"));
+            lab.run_all();
+            for id in &cells {
+                // An event waits for it, which was masked when it came.
+                lab.kernel.raise(*id, Event::Console);
+                lab.kernel.write(*id, VIRTUAL_REGISTERS + 8, &0_u64.to_le_bytes()).expect("it is mapped");
+            }
+            let idle = hoarder(&mut lab, 500, IDLE);
+            let free = lab.kernel.free();
+            assert!(lab.kernel.make_available(PageCount(free.0 + 300)));
+            assert!(matches!(lab.kernel.inspect(idle).expect("it lives").0, RunState::Asleep { .. }));
+            for _ in 0..10 {
+                assert!(!lab.kernel.make_available(before), "no other can sleep");
+            }
+            let wants = toucher(&lab, before.0);
+            assert_eq!(lab.finish(wants).end, End::MachineFull);
+            cells.push(idle);
+            cells.into_iter().for_each(|id| lab.kernel.end(id, End::Killed).expect("it lives"));
+            lab.kernel.settle();
+            assert_eq!(lab.kernel.free(), before);
+        }
+    }
+}
+
 /// A policy without victims.
 struct Mercy;
 

@@ -53,13 +53,15 @@ impl ConsolePort {
         }
     }
 
-    /// Appends a part. `false`: it has an unknown stream, or more bytes than a console holds.
+    /// Appends a part. `false`: it has an unknown stream, an empty piece, or more bytes than a console holds.
     pub(crate) fn append_part(&self, part: ConsolePart) -> bool {
         let mut buffers = self.lock();
         let bytes: usize = part.output.iter().map(|(_, bytes)| bytes.len()).sum();
         let is_known = part.output.iter().map(|(tag, _)| tag).chain(&part.unread).all(|tag| Stream::from_tag(*tag).is_some());
         let is_small = buffers.output_bytes + bytes <= 2 * CONSOLE_BYTES && buffers.input.len() + part.input.len() <= CONSOLE_BYTES;
-        if !is_known || !is_small {
+        // Empty pieces would take no room, and so be without a limit.
+        let has_empty = part.output.iter().any(|(_, bytes)| bytes.is_empty());
+        if !is_known || !is_small || has_empty {
             return false;
         }
         for (tag, bytes) in part.output {

@@ -78,6 +78,8 @@ pub(super) struct FrameAllocator {
     provided_free: u64,
     /// Free frames that must stay free, because the host has no memory for them.
     withheld: u64,
+    /// Frames of huge frames that are withdrawn at present.
+    withdrawn: u64,
 }
 
 /// A frame that was allocated.
@@ -109,17 +111,18 @@ impl FrameAllocator {
             free: u64::from(huge_frames.saturating_sub(1)) * u64::from(FRAMES_PER_HUGE_FRAME),
             provided_free: 0,
             withheld: 0,
+            withdrawn: 0,
         }
     }
 
     /// Number of free frames, without those that are withheld.
     pub(super) fn free_count(&self) -> u64 {
-        self.free.saturating_sub(self.withheld)
+        self.free_with_withheld().saturating_sub(self.withheld).min(self.free)
     }
 
-    /// Number of free frames.
+    /// Number of free frames, with those that are withheld or withdrawn.
     pub(super) fn free_with_withheld(&self) -> u64 {
-        self.free
+        self.free + self.withdrawn
     }
 
     /// Withholds this many frames from allocations. There may be fewer free ones.
@@ -134,14 +137,14 @@ impl FrameAllocator {
 
     /// Number of frames that must become free before as many as are withheld are free.
     pub(super) fn deficit(&self) -> u64 {
-        self.withheld.saturating_sub(self.free)
+        self.withheld.saturating_sub(self.free_with_withheld())
     }
 
     /// Lets the machine provide huge frames until `count` frames can be allocated, or all that the host gives. Returns the number of
     /// frames that must become free before `count` can be allocated. Amortised O(1).
     pub(super) fn provide(&mut self, machine: &dyn Machine, count: u64) -> u64 {
         while self.provided_free < count && self.provide_next(machine) {}
-        count.saturating_sub(self.provided_free).max(self.withheld.saturating_add(count).saturating_sub(self.free))
+        count.saturating_sub(self.provided_free).max(self.withheld.saturating_add(count).saturating_sub(self.free_with_withheld()))
     }
 
     /// Lets the machine provide the next huge frame. `false`: there is none, or the host refused.
@@ -241,6 +244,7 @@ impl FrameAllocator {
         let state = &mut self.huge_frames[index as usize];
         *state = HugeFrameState { free: [0; 8], free_count: 0, ..*state };
         self.count_allocated(u64::from(FRAMES_PER_HUGE_FRAME));
+        self.withdrawn += u64::from(FRAMES_PER_HUGE_FRAME);
         Some(HugeFrame(index))
     }
 
@@ -249,6 +253,7 @@ impl FrameAllocator {
         let state = &mut self.huge_frames[huge_frame.0 as usize];
         *state = HugeFrameState { in_partial: state.in_partial, ..HugeFrameState::UNUSED };
         self.given_back.push(huge_frame.0);
+        self.withdrawn -= u64::from(FRAMES_PER_HUGE_FRAME);
         self.count_free(u64::from(FRAMES_PER_HUGE_FRAME));
     }
 

@@ -27,6 +27,11 @@ impl Frames {
         PageCount(free.saturating_sub(self.allocator.withheld()))
     }
 
+    /// Number of frames that are in use, without blocks that no cell maps.
+    pub(crate) fn used_by_cells(&self) -> PageCount {
+        PageCount(self.used().0.saturating_sub(self.registry.idle()))
+    }
+
     /// Number of frames that the registry could take if it reclaimed its idle ones.
     pub(in crate::memory) fn registry_room(&self) -> PageCount {
         let Usage { quota, used, .. } = self.registry();
