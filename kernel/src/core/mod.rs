@@ -21,6 +21,7 @@ mod family;
 mod freezing;
 mod holdings;
 mod housekeeping;
+mod idle_queue;
 mod images;
 mod invoke;
 mod ipc;

@@ -5,12 +5,12 @@
 //! woken soon, and halves otherwise. The queue has one entry for each cell that idles. When it is due, and the cell has run since, it is
 //! queued again. If memory is short, the first cells of the queue fall asleep before they are due.
 
+use super::idle_queue::{IdlePart, IdlePlace, IdleQueue};
 use crate::cell::CellId;
 use crate::device::swap::SwapSlot;
 use crate::limits::{RECENT_WAKE, SLEEP_DELAY_DOUBLINGS, SLEEP_RETRY};
 use pando_machine::{Nanos, PageCount};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How a cell idles.
@@ -24,8 +24,8 @@ pub(super) struct Idleness {
     pub(super) retry_at: Nanos,
     /// When it last woke up, or an event interrupted its falling asleep.
     woke: Option<Nanos>,
-    /// Whether the queue has an entry for it.
-    pub(super) is_queued: bool,
+    /// Its place in the queue of idle cells.
+    pub(super) place: Option<IdlePlace>,
     /// How often its delay has doubled.
     doublings: u8,
     /// Number of times in a row that it could not sleep.
@@ -81,9 +81,14 @@ impl Idleness {
         self.interruptions = 0;
     }
 
-    /// Whether the cell has just woken up.
-    pub(super) fn has_just_woken(&self, now: Nanos) -> bool {
-        self.woke.is_some_and(|woke| now.since(woke) < RECENT_WAKE)
+    /// Until when the cell is put to sleep under memory pressure only if no other can, because it has just woken up.
+    pub(super) fn spared_until(&self, now: Nanos) -> Option<Nanos> {
+        self.woke.map(|woke| woke + RECENT_WAKE).filter(|until| *until > now)
+    }
+
+    /// Whether an entry of the queue stands for the cell.
+    pub(super) fn is_at(&self, place: IdlePlace) -> bool {
+        self.place == Some(place)
     }
 }
 
@@ -158,11 +163,7 @@ pub(super) struct Sleepers {
     pub(super) swap_out_waiters: Vec<CellId>,
     /// When the memory of cells that fell asleep goes back to the host. `None`: it has.
     pub(super) reclaim_due: Option<Nanos>,
-    idle: BinaryHeap<Reverse<(Nanos, CellId)>>,
-    /// Entries of that queue at which the present search for a cell that can sleep has looked.
-    examined: Vec<(Nanos, CellId)>,
-    /// The first cell among them that can sleep, but has just woken up.
-    just_woken: Option<CellId>,
+    pub(super) idle: IdleQueue,
     swap_out_queue: VecDeque<CellId>,
     wakes: VecDeque<CellId>,
 }
@@ -178,55 +179,26 @@ impl Sleepers {
         self.sleeps_when_idle || self.sleep_after.is_some()
     }
 
-    /// Queues a cell that may fall asleep at `due`.
-    pub(super) fn queue_idle(&mut self, id: CellId, due: Nanos) {
-        self.idle.push(Reverse((due, id)));
+    /// Queues an idle cell, which falls asleep when it has idled for its delay.
+    pub(super) fn queue_idle(&mut self, id: CellId, idleness: &mut Idleness) {
+        self.place_idle(id, idleness, IdlePart::Waiting, idleness.due(self.sleep_after));
     }
 
-    /// Takes the next cell that is due to fall asleep without a request.
-    pub(super) fn pop_due_idle(&mut self, now: Nanos) -> Option<CellId> {
-        if self.next_due() > now {
-            return None;
-        }
-        self.pop_idle().map(|(_, id)| id)
+    /// Gives an idle cell a place in the queue; an earlier one is not valid any more.
+    pub(super) fn place_idle(&mut self, id: CellId, idleness: &mut Idleness, part: IdlePart, at: Nanos) {
+        let place = IdlePlace { part, at };
+        idleness.place = Some(place);
+        self.idle.push(id, place);
     }
 
-    /// Notes that the present search has looked at a cell which it does not choose.
-    pub(super) fn set_aside(&mut self, id: CellId, due: Nanos) {
-        self.examined.push((due, id));
+    /// Takes the next entry of the queue of idle cells whose time has come, if cells fall asleep without a request.
+    pub(super) fn pop_due_idle(&mut self, now: Nanos) -> Option<(CellId, IdlePlace)> {
+        if self.is_automatic() { self.idle.pop_due(now) } else { None }
     }
 
-    /// Notes that the present search chooses this cell, if it finds none that has not just woken up.
-    pub(super) fn note_just_woken(&mut self, id: CellId) {
-        self.just_woken.get_or_insert(id);
-    }
-
-    /// Ends the present search: its cells are in the queue again, but for one that has just woken up, if that `is_chosen`. O(cells).
-    pub(super) fn end_search(&mut self, is_chosen: bool) -> Option<CellId> {
-        let chosen = self.just_woken.take().filter(|_| is_chosen);
-        self.idle.extend(self.examined.drain(..).filter(|(_, id)| Some(*id) != chosen).map(Reverse));
-        chosen
-    }
-
-    /// Takes the first cell of the queue of idle cells, with the time at which it is due.
-    pub(super) fn pop_idle(&mut self) -> Option<(Nanos, CellId)> {
-        self.idle.pop().map(|Reverse(entry)| entry)
-    }
-
-    /// When the next cell is due to fall asleep without a request.
+    /// When the time of the next entry of that queue comes, if cells fall asleep without a request.
     pub(super) fn next_due(&self) -> Nanos {
-        self.idle.peek().filter(|_| self.is_automatic()).map_or(Nanos::NEVER, |Reverse((due, _))| *due)
-    }
-
-    /// Number of entries of the queue of idle cells.
-    pub(super) fn idle_len(&self) -> usize {
-        self.idle.len() + self.examined.len()
-    }
-
-    /// Removes the entries of the queue of idle cells that are not wanted.
-    pub(super) fn retain_idle(&mut self, mut is_wanted: impl FnMut(CellId) -> bool) {
-        self.idle.retain(|Reverse((_, id))| is_wanted(*id));
-        self.examined.retain(|(_, id)| is_wanted(*id));
+        self.idle.next_due().filter(|_| self.is_automatic()).unwrap_or(Nanos::NEVER)
     }
 
     /// Queues an idle cell that falls asleep because memory is short.
@@ -273,7 +245,7 @@ mod tests {
         let (mut idleness, now) = (Idleness::default(), Nanos(1_000_000_000));
         for interval in [0, 1, 3, 7] {
             idleness.note_interruption(now);
-            assert!(idleness.has_just_woken(now));
+            assert!(idleness.spared_until(now).is_some());
             assert_eq!(idleness.retry_at, now + RECENT_WAKE * interval);
         }
         for _ in 0..100 {

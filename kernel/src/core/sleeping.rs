@@ -7,8 +7,10 @@
 
 use super::cell_table::LiveCell;
 use super::error::OperatorError;
+use super::idle_queue::IdlePart;
 use super::sleepers::{Sleep, SleepOutcome, SleepStage};
 use super::state::State;
+use super::swap_out::SwapOutRequest;
 use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::run_state::RunState;
@@ -203,38 +205,32 @@ impl State {
         let State { cells, sleepers, notifications, .. } = self;
         let Some(live) = cells.get_mut(id) else { return };
         live.idleness.begin(now);
-        if self.swap.is_none() || live.idleness.is_queued {
+        if self.swap.is_none() || live.idleness.place.is_some_and(|place| place.part != IdlePart::Deferred) {
             return;
         }
-        live.idleness.is_queued = true;
-        sleepers.queue_idle(id, live.idleness.due(sleepers.sleep_after));
+        // The state of a cell that was deferred has changed.
+        sleepers.queue_idle(id, &mut live.idleness);
         notifications.has_sleeper |= sleepers.sleeps_when_idle;
-        if sleepers.idle_len() > 2 * cells.slots() + FEW_ALARMS {
-            // Ended cells leave entries.
-            sleepers.retain_idle(|id| cells.get_mut(id).is_some_and(|live| live.idleness.is_queued));
+        if sleepers.idle.len() > 2 * cells.slots() + FEW_ALARMS {
+            // Ended cells, and those that have another place, leave entries.
+            sleepers.idle.retain(|id, place| cells.get_mut(id).is_some_and(|live| live.idleness.is_at(place)));
         }
-        // Cells that wait continue a search that is not finished.
-        if !self.sleepers.swap_out_waiters.is_empty() && self.request_swap_out() && self.sleepers.swap_outs == 0 {
+        if !self.sleepers.swap_out_waiters.is_empty() && self.request_swap_out() == SwapOutRequest::Unfinished {
+            // They continue the search.
             self.wake_swap_out_waiters();
         }
     }
 
     /// Takes the next cell that falls asleep without a request.
     fn next_sleeper(&mut self, now: Nanos) -> Option<CellId> {
-        if self.sleepers.swap_out_waiters.is_empty() && self.sleepers.swap_outs == 0 {
-            // A search that was given up leaves its cells aside.
-            self.sleepers.end_search(false);
-        }
         loop {
-            let id = self.sleepers.pop_due_idle(now)?;
+            let (id, place) = self.sleepers.pop_due_idle(now)?;
             let State { cells, sleepers, .. } = self;
-            let Some(live) = cells.get_mut(id) else { continue };
-            live.idleness.is_queued = false;
+            let Some(live) = cells.get_mut(id).filter(|live| live.idleness.is_at(place)) else { continue };
+            live.idleness.place = None;
             let RunState::Idle { until } = live.execution.run_state() else { continue };
-            let due = live.idleness.due(sleepers.sleep_after);
-            if due > now {
-                live.idleness.is_queued = true;
-                sleepers.queue_idle(id, due);
+            if live.idleness.due(sleepers.sleep_after) > now {
+                sleepers.queue_idle(id, &mut live.idleness);
             } else if sleepers.sleeps_when_idle || until.since(now) >= SHORTEST_SLEEP {
                 return Some(id);
             }
@@ -254,8 +250,8 @@ impl State {
             OperatorError::CannotSleep { reason, .. } if *reason != TOO_LARGE => live.idleness.note_refusal(now),
             _ => live.idleness.note_failure(now),
         }
-        if self.swap.is_some() && !std::mem::replace(&mut live.idleness.is_queued, true) {
-            sleepers.queue_idle(id, live.idleness.due(sleepers.sleep_after));
+        if self.swap.is_some() && live.idleness.place.is_none() {
+            sleepers.queue_idle(id, &mut live.idleness);
         }
     }
 

@@ -6,13 +6,14 @@
 //! themselves. If no cell idles, but others run, they are waited for: one may idle soon. So a working set that is larger than memory makes
 //! cells slow, and ends none of them.
 
+use super::idle_queue::IdlePart;
 use super::sleepers::SleepOutcome;
 use super::sleeping::sleep_refusal;
 use super::state::State;
 use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::run_state::RunState;
-use crate::limits::{MEMORY_WAIT_INTERVAL, MEMORY_WAIT_MAX, SWAP_OUT_SCAN};
+use crate::limits::{MEMORY_WAIT_INTERVAL, MEMORY_WAIT_MAX, SLEEP_RETRY, SWAP_OUT_SCAN};
 use crate::sched::ReadyReason;
 use pando_machine::{Nanos, PageCount};
 use std::sync::MutexGuard;
@@ -37,6 +38,17 @@ enum IdleSearch {
     None,
     /// Not all were looked at: the next search continues.
     Unfinished,
+}
+
+/// The outcome of a request to put an idle cell to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SwapOutRequest {
+    /// One falls asleep.
+    UnderWay,
+    /// Another request may find one.
+    Unfinished,
+    /// None can sleep.
+    Refused,
 }
 
 impl ReclaimAttempts {
@@ -76,7 +88,8 @@ impl Kernel {
             match found {
                 IdleSearch::Found(id) => attempts.note(shared.swap_out(id)),
                 IdleSearch::None => return false,
-                IdleSearch::Unfinished => {}
+                IdleSearch::Unfinished if attempts.is_over() => return false,
+                IdleSearch::Unfinished => attempts.begin(),
             }
             if attempts.must_stop() {
                 return false;
@@ -129,14 +142,16 @@ impl Shared {
         }
         match state.take_longest_idle(now, !is_over) {
             IdleSearch::Found(id) => {
-                if state.living(id).is_some_and(|(live, _)| live.idleness.has_just_woken(now)) {
+                if state.living(id).is_some_and(|(live, _)| live.idleness.spared_until(now).is_some()) {
                     attempts.begin();
                 }
                 drop(state);
                 attempts.note(self.swap_out(id));
                 return Some(self.lock());
             }
+            IdleSearch::Unfinished if is_over => return None,
             IdleSearch::Unfinished => {
+                attempts.begin();
                 // Others may have the lock between two steps.
                 drop(state);
                 return Some(self.lock());
@@ -171,33 +186,35 @@ impl Shared {
 }
 
 impl State {
-    /// Has an idle cell fall asleep because memory is short. `true`: one does, or one did already, or another request may find one.
-    pub(super) fn request_swap_out(&mut self) -> bool {
+    /// Has an idle cell fall asleep because memory is short, if none does already.
+    pub(super) fn request_swap_out(&mut self) -> SwapOutRequest {
         if self.sleepers.swap_outs > 0 {
-            return true;
+            return SwapOutRequest::UnderWay;
         }
-        let now = self.frames.machine().now();
-        let found = self.take_longest_idle(now, true);
-        if let IdleSearch::Found(id) = found {
-            self.sleepers.queue_swap_out(id);
-            self.notifications.has_sleeper = true;
+        match self.take_longest_idle(self.frames.machine().now(), true) {
+            IdleSearch::Found(id) => {
+                self.sleepers.queue_swap_out(id);
+                self.notifications.has_sleeper = true;
+                SwapOutRequest::UnderWay
+            }
+            IdleSearch::Unfinished => SwapOutRequest::Unfinished,
+            IdleSearch::None => SwapOutRequest::Refused,
         }
-        found != IdleSearch::None
     }
 
     /// Lets a cell on a vCPU wait for memory until another one has fallen asleep, or idles and can. `false`: none can, or the cell has
     /// waited long enough.
     pub(super) fn try_wait_for_swap_out(&mut self, id: CellId) -> bool {
-        if self.request_swap_out() {
-            return true;
-        }
         let now = self.frames.machine().now();
-        if !self.can_swap_out(now) || !self.has_busy_cells(1) {
-            return false;
+        match self.request_swap_out() {
+            SwapOutRequest::UnderWay => return true,
+            SwapOutRequest::Unfinished => {}
+            SwapOutRequest::Refused if self.can_swap_out(now) && self.has_busy_cells(1) => {}
+            SwapOutRequest::Refused => return false,
         }
         let deadline = &mut self.running(id).0.execution.memory_deadline;
         match *deadline {
-            // The other cells do not idle.
+            // The other cells do not idle, or the search does not end.
             Some(last) if last <= now && now < last + MEMORY_WAIT_MAX => false,
             Some(last) if now < last => true,
             _ => {
@@ -213,7 +230,8 @@ impl State {
         execution.transition(RunState::AwaitingMemory);
         let deadline = execution.memory_deadline;
         let is_none_falling_asleep = self.sleepers.swap_outs == 0;
-        if is_none_falling_asleep && (deadline.is_none() || !self.has_busy_cells(1)) {
+        let can_search = deadline.is_none() || self.sleepers.idle.has_waiting() || !self.has_busy_cells(1);
+        if is_none_falling_asleep && can_search {
             // The cell that it would wait for has fallen asleep by now, or waits for memory itself; or the search was not finished.
             return self.make_ready(id, ReadyReason::Turn);
         }
@@ -235,50 +253,37 @@ impl State {
     }
 
     /// Takes the cell from the queue that has idled longest, of those that can sleep; one that has just woken up only if there is no other.
-    /// A search looks at each cell once, and may take several calls. O([`SWAP_OUT_SCAN`]), and O(cells) at its end.
+    /// Cells that cannot sleep are deferred. O([`SWAP_OUT_SCAN`] log cells).
     fn take_longest_idle(&mut self, now: Nanos, includes_woken: bool) -> IdleSearch {
         if !self.can_swap_out(now) {
-            self.sleepers.end_search(false);
             return IdleSearch::None;
         }
+        let State { cells, frames, networks, sleepers, .. } = self;
         for _ in 0..SWAP_OUT_SCAN {
-            let Some((queued, id)) = self.sleepers.pop_idle() else { return self.end_idle_search(includes_woken) };
-            let State { cells, frames, networks, sleepers, .. } = self;
-            let Some(live) = cells.get_mut(id) else { continue };
-            live.idleness.is_queued = false;
+            let Some((id, place)) = sleepers.idle.pop_first(now, includes_woken) else { return IdleSearch::None };
+            let Some(live) = cells.get_mut(id).filter(|live| live.idleness.is_at(place)) else { continue };
+            live.idleness.place = None;
             if !matches!(live.execution.run_state(), RunState::Idle { .. }) {
                 continue;
             }
-            let due = live.idleness.due(sleepers.sleep_after);
-            if due > queued {
-                // It has run since, and comes later.
-                live.idleness.is_queued = true;
-                sleepers.queue_idle(id, due);
-                continue;
+            let (spared_until, retry_at) = (live.idleness.spared_until(now), live.idleness.retry_at);
+            let is_waiting = place.part == IdlePart::Waiting;
+            let comes_later = is_waiting && live.idleness.due(sleepers.sleep_after) > place.at;
+            if comes_later || (!is_waiting && place.at <= now) {
+                // It has run since, or its time in another part of the queue is over.
+                sleepers.queue_idle(id, &mut live.idleness);
+            } else if retry_at > now {
+                sleepers.place_idle(id, &mut live.idleness, IdlePart::Deferred, retry_at);
+            } else if sleep_refusal(live, frames, networks).is_some() {
+                live.idleness.note_refusal(now);
+                sleepers.place_idle(id, &mut live.idleness, IdlePart::Deferred, now + SLEEP_RETRY);
+            } else if let (true, Some(until)) = (is_waiting, spared_until) {
+                sleepers.place_idle(id, &mut live.idleness, IdlePart::JustWoken, until);
+            } else {
+                return IdleSearch::Found(id);
             }
-            if live.idleness.retry_at <= now {
-                match sleep_refusal(live, frames, networks) {
-                    None if !live.idleness.has_just_woken(now) => {
-                        sleepers.end_search(false);
-                        return IdleSearch::Found(id);
-                    }
-                    None => sleepers.note_just_woken(id),
-                    Some(_) => live.idleness.note_refusal(now),
-                }
-            }
-            live.idleness.is_queued = true;
-            sleepers.set_aside(id, live.idleness.due(sleepers.sleep_after));
         }
         IdleSearch::Unfinished
-    }
-
-    /// Ends a search that has looked at all cells.
-    fn end_idle_search(&mut self, includes_woken: bool) -> IdleSearch {
-        let Some(id) = self.sleepers.end_search(includes_woken) else { return IdleSearch::None };
-        let Some((live, _)) = self.living(id) else { return IdleSearch::Unfinished };
-        live.idleness.is_queued = false;
-        // It may have run since it was looked at.
-        if matches!(live.execution.run_state(), RunState::Idle { .. }) { IdleSearch::Found(id) } else { IdleSearch::Unfinished }
     }
 
     /// Has the cells run again that wait until an idle one has fallen asleep.
