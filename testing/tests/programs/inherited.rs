@@ -186,10 +186,12 @@ fn processes_of_jobs_go_on_in_clones_without_their_operator() {
         let script_of_first = "read line; until [ -e /tmp/read ] && [ -e /tmp/unread ]; do sleep 0.01; done; cat /tmp/read /tmp/unread";
         let Some(mut source) = TemplateSource::start(script_of_first, false, &[]) else { return };
         let (jobs, mut carrier) = source.jobs();
-        // One waits for more input, the other for its output to be received.
-        let reader = jobs.start(&script("(cat; echo) > part; exec cat part > read")).expect("there is room");
+        // One waits for more input, the other for its output to be received. Their files appear with their content.
+        let reader = jobs.start(&script("(cat; echo) > part; exec mv part read")).expect("there is room");
         assert!(reader.port().send(b"some"));
-        let writer = jobs.start(&script("trap '' PIPE; while echo; do :; done 2> /dev/null; echo none > unread")).expect("there is room");
+        let writer = jobs
+            .start(&script("trap '' PIPE; while echo; do :; done 2> /dev/null; echo none > last; exec mv last unread"))
+            .expect("there is room");
         source.carry(&mut carrier);
         assert_eq!((reader.end(), writer.end()), (None, None));
         if is_asked {

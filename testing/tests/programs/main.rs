@@ -22,7 +22,7 @@ const ARENA: PageCount = PageCount(1 << 16);
 /// The quota of the program.
 const QUOTA: PageCount = PageCount(1 << 14);
 /// The names of busybox that scripts call.
-const APPLETS: [&str; 10] = ["sh", "seq", "sort", "head", "sha256sum", "true", "kill", "sleep", "cat", "tr"];
+const APPLETS: [&str; 11] = ["sh", "seq", "sort", "head", "sha256sum", "true", "kill", "sleep", "cat", "tr", "mv"];
 
 /// Returns the standard output of a script, run by busybox's shell in a cell of its own that must end with status 0.
 fn said(script: &str, calls: Calls) -> String {
