@@ -14,8 +14,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 const RESIDENT: &str = include_str!("sources/resident.c");
-/// MiB of the large and of the small program.
-const SIZES: [&str; 2] = ["1024", "1"];
+/// MiB of the large and of the small program, and in a brief run.
+const SIZES: [[&str; 2]; 2] = [["1024", "1"], ["32", "1"]];
 /// Checkpoints of a program.
 const CHECKPOINTS: usize = 30;
 
@@ -35,18 +35,20 @@ pub(super) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
     let program = Compiled::new(RESIDENT)?;
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let count = options.rounds(CHECKPOINTS);
-    let [large, small] = SIZES.map(|size| pauses(pando, &program, &directory.path().join(size), size, count));
+    let sizes = SIZES[usize::from(options.brief)];
+    let [large, small] = sizes.map(|size| pauses(pando, &program, &directory.path().join(size), size, count));
     let (large, small) = (large?, small?);
     let pairs = Pairs::of(large.clone(), small);
     report(
         Row::pairs("checkpoint-flat", "a program of 1 MiB", &pairs)
-            .noting("for how long a checkpoint halts a program of 1 GiB that writes to 6400 pages a second"),
+            .noting(format!("for how long a checkpoint halts a program of {} MiB that writes to 6400 pages a second", sizes[0])),
     );
-    let times = (0..options.rounds(10)).map(|_| restore(pando, &directory.path().join(SIZES[0]))).collect::<Result<Vec<_>, _>>()?;
+    let times = (0..options.rounds(10)).map(|_| restore(pando, &directory.path().join(sizes[0]))).collect::<Result<Vec<_>, _>>()?;
     let (whole, built): (Vec<f64>, Vec<f64>) = times.into_iter().unzip();
     let sample = Sample::of(built);
     let note = format!(
-        "1 GiB, until the program runs in its cell; with the start of pando and the program's next line {:.1} ms",
+        "{} MiB, until the program runs in its cell; with the start of pando and the program's next line {:.1} ms",
+        sizes[0],
         Sample::of(whole).median() / 1e6
     );
     report(Row { spread: Some(sample.spread()), ..Row::of("restore-1g-ms", sample.median() / 1e6, "ms") }.noting(note));
