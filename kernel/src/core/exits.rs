@@ -498,7 +498,9 @@ impl State {
     /// Finds a remedy for a shortage: garbage, blocks that cells map, tables that wait for a flush, or idle cells that can sleep. `None`:
     /// there is none.
     fn remedy(&mut self, id: CellId, shortage: Shortage) -> Option<NextStep> {
-        if self.frames.has_garbage() || !self.orphans.is_empty() || (shortage == Shortage::Machine && self.evict(Some(id))) {
+        let is_machine = shortage == Shortage::Machine;
+        if self.frames.has_garbage() || !self.orphans.is_empty() || (is_machine && (self.frames.reclaim_deficit() || self.evict(Some(id))))
+        {
             return Some(NextStep::Again);
         }
         let (live, frames) = self.running(id);

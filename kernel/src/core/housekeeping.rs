@@ -90,7 +90,7 @@ impl Shared {
         shortage: Shortage,
         attempts: &mut ReclaimAttempts,
     ) -> Option<MutexGuard<'a, State>> {
-        if shortage == Shortage::Machine && state.evict(None) {
+        if shortage == Shortage::Machine && (state.frames.reclaim_deficit() || state.evict(None)) {
             return Some(self.reap_all(state));
         }
         let any = state.frames.has_garbage() || state.frames.quarantined() > 0;

@@ -350,6 +350,7 @@ impl State {
         live.close();
         self.released.push_all(CellRights::take(&mut live));
         let mut cell = live.cell;
+        let halter = cell.watch.halter.take();
         self.add_training_trace(&mut cell);
         self.orphans.extend(live.holdings.children().map(|(_, child)| child));
         for disk in self.retired_disks.clone().into_iter().filter(|disk| cell.memory.uses_disk(*disk)) {
@@ -382,6 +383,9 @@ impl State {
             Some(Parent { is_holding: false, .. }) => drop(self.forget(id)),
             Some(Parent { cell: parent, .. }) => self.raise_child_event(parent),
             None => {}
+        }
+        if let Some(halter) = halter {
+            self.raise_child_event(halter);
         }
     }
 

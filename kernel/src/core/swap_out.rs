@@ -117,7 +117,7 @@ impl Kernel {
     /// are dropped that no cell maps, and nothing is allocated until enough pages have become free: [`Kernel::make_available`] helps.
     pub fn withhold(&self, pages: PageCount) {
         self.shared.lock().frames.withhold(pages);
-        while self.shared.lock().frames.reclaim_for_withheld() {}
+        while self.shared.lock().frames.reclaim_deficit() {}
     }
 
     /// Gives the host the memory behind all free frames, also those of partly used huge frames, whose rest has small pages then.

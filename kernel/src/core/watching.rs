@@ -103,29 +103,19 @@ impl State {
             StateKind::Descendants { first } => return self.read_descendants(caller, child, first, buffer),
             StateKind::Mounts { first } => return self.read_mounts(caller, child, first, buffer),
             StateKind::Image | StateKind::Layout => return self.read_child_image(caller, child, kind, buffer),
-            StateKind::Extents => return Err(Refusal::BadArgument.into()),
             StateKind::Holdings { first } => return self.read_holdings(caller, child, first, buffer),
             StateKind::Console { first } => return self.read_console_state(caller, child, first, buffer),
             _ => {}
         }
         let (LiveCell { cell, execution, .. }, frames) = self.require(child, Requirement::Halted)?;
         let mut bytes: Vec<u8> = match (kind, &execution.vector) {
-            (
-                StateKind::Descendants { .. }
-                | StateKind::Mounts { .. }
-                | StateKind::SwapNumbers { .. }
-                | StateKind::Image
-                | StateKind::Layout
-                | StateKind::Extents
-                | StateKind::Holdings { .. }
-                | StateKind::Console { .. },
-                _,
-            ) => Vec::new(),
             (StateKind::Reason, _) => cell.watch.reason.map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),
             (StateKind::Context, _) => to_bytes(&execution.context.to_words()),
             (StateKind::Program, _) => to_bytes(&execution.program_registers(cell, frames)?.to_words()),
             (StateKind::Vector, Vector::Saved(saved)) => saved.words().iter().flat_map(|word| word.to_le_bytes()).collect(),
             (StateKind::Vector, Vector::Dead) => VectorState::initial().words().iter().flat_map(|word| word.to_le_bytes()).collect(),
+            // It cannot be read.
+            _ => return Err(Refusal::BadArgument.into()),
         };
         bytes.truncate(buffer.count);
         self.write_caller(caller, buffer.address, &bytes)?;

@@ -131,10 +131,11 @@ impl Frames {
         self.allocator.withhold(count.0);
     }
 
-    /// Frees some idle frames of the registry if fewer frames are free than are withheld. `true`: it may free more.
-    pub(crate) fn reclaim_for_withheld(&mut self) -> bool {
+    /// Frees some idle frames of the registry if fewer frames are free than are withheld. `true`: it has freed some.
+    pub(crate) fn reclaim_deficit(&mut self) -> bool {
+        let idle = self.registry.idle();
         self.reclaim(self.allocator.deficit().min(RECLAIM_BLOCKS));
-        self.allocator.deficit() > 0 && self.registry.idle() > 0
+        self.registry.idle() < idle
     }
 
     /// Opens an account with a quota: below `parent`, which then pays as well, or as one of the operator's.
@@ -196,7 +197,8 @@ impl Frames {
         if lacking == 0 {
             return Ok(());
         }
-        self.reclaim(lacking);
+        // The deficit that withheld frames have left is large, and is made up for in later steps.
+        self.reclaim(lacking.min(count.saturating_add(RECLAIM_BLOCKS)));
         if self.allocator.provide(&*self.machine, count) > 0 { Err(Shortage::Machine) } else { Ok(()) }
     }
 
