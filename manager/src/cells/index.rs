@@ -40,7 +40,7 @@ impl EndOrder {
 #[derive(Default)]
 pub(super) struct CellIndex {
     cells: BTreeMap<u64, Arc<ManagedCell>>,
-    /// Numbers by requested name. Other names end with the cell's number.
+    /// Numbers by requested name, in lower case. Other names end with the cell's number.
     named: HashMap<String, BTreeSet<u64>>,
     /// Those that have ended and are not started again.
     ended: EndOrder,
@@ -59,7 +59,7 @@ impl CellIndex {
         self.remove(cell.id());
         self.cells.insert(cell.id(), Arc::clone(cell));
         if let Some(name) = &cell.spec.name {
-            self.named.entry(name.clone()).or_default().insert(cell.id());
+            self.named.entry(name.to_ascii_lowercase()).or_default().insert(cell.id());
         }
     }
 
@@ -68,12 +68,12 @@ impl CellIndex {
         let cell = self.cells.remove(&id)?;
         self.ended.remove(id);
         self.waiting.remove(&id);
-        if let Some(name) = &cell.spec.name
-            && let Some(numbers) = self.named.get_mut(name)
+        if let Some(name) = cell.spec.name.as_ref().map(|name| name.to_ascii_lowercase())
+            && let Some(numbers) = self.named.get_mut(&name)
         {
             numbers.remove(&id);
             if numbers.is_empty() {
-                self.named.remove(name);
+                self.named.remove(&name);
             }
         }
         Some(cell)
@@ -115,12 +115,19 @@ impl CellIndex {
 
     /// The cells of a name, in the order of their numbers.
     pub(super) fn named(&self, name: &str) -> Vec<Arc<ManagedCell>> {
-        let requested = self.named.get(name).into_iter().flatten().copied();
+        let mut cells = self.named_in_any_case(name);
+        cells.retain(|cell| cell.name() == name);
+        cells
+    }
+
+    /// The cells whose names differ from this one in case only, or not at all, in the order of their numbers.
+    pub(super) fn named_in_any_case(&self, name: &str) -> Vec<Arc<ManagedCell>> {
+        let requested = self.named.get(&name.to_ascii_lowercase()).into_iter().flatten().copied();
         let numbered = name.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
         let mut numbers: Vec<u64> = requested.chain(numbered).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        numbers.iter().filter_map(|id| self.cells.get(id)).filter(|cell| cell.name() == name).cloned().collect()
+        numbers.iter().filter_map(|id| self.cells.get(id)).filter(|cell| cell.name().eq_ignore_ascii_case(name)).cloned().collect()
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The names of cells: no two living cells of a manager have the same name.
+//! The names of cells: no two living cells of a manager have the same name, or names that differ in case only, as host names do not.
 
 use super::cell::ManagedCell;
 use super::tasks::lock;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The name of a cell that is being started: nobody else gets it meanwhile.
 pub(super) struct NameReservation {
     manager: Arc<Manager>,
-    name: String,
+    key: String,
 }
 
 impl NameReservation {
@@ -19,20 +19,21 @@ impl NameReservation {
     /// A living cell has it, or a cell that is being started.
     pub(super) fn new(manager: &Arc<Manager>, name: &str) -> Result<NameReservation, ManagerError> {
         let mut starting = lock(&manager.starting);
-        let living = manager.lock().named(name).into_iter().find(|cell| !cell.has_ended());
+        let living = manager.lock().named_in_any_case(name).into_iter().find(|cell| !cell.has_ended());
         if let Some(cell) = living {
             return Err(ManagerError::NameInUse { name: name.into(), cell: Some(cell.id()) });
         }
-        if !starting.insert(name.into()) {
+        let key = name.to_ascii_lowercase();
+        if !starting.insert(key.clone()) {
             return Err(ManagerError::NameInUse { name: name.into(), cell: None });
         }
-        Ok(NameReservation { manager: Arc::clone(manager), name: name.into() })
+        Ok(NameReservation { manager: Arc::clone(manager), key })
     }
 }
 
 impl Drop for NameReservation {
     fn drop(&mut self) {
-        lock(&self.manager.starting).remove(&self.name);
+        lock(&self.manager.starting).remove(&self.key);
     }
 }
 

@@ -47,9 +47,7 @@ impl NamedNetworks {
         let id = self.kernel.add_network(NetworkConfig::default())?;
         Ok(Arc::new(SharedNetwork { kernel: Arc::clone(&self.kernel), id }))
     }
-}
 
-impl NamedNetworks {
     /// A network without a name, whose cells reach host ports only.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ use pando_manager::descriptors::Descriptors;
 use pando_manager::template::{TemplateStore, create_private_directory};
 use pando_manager::{host, machine};
 use problem::Problem;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
@@ -89,9 +89,9 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "TIME", value_parser = crate::size::duration)]
     sleep_after: Option<Duration>,
 
-    /// End with the process that has started this one
-    #[arg(long, hide = true)]
-    end_with_parent: bool,
+    /// End with the process that has started this one, which has this ID
+    #[arg(long, hide = true, value_name = "PROCESS")]
+    end_with_parent: Option<u32>,
 }
 
 /// Serves until a signal stops it.
@@ -99,8 +99,12 @@ pub(crate) struct Serve {
 /// # Errors
 /// There is no KVM, or the socket cannot be opened.
 pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
-    if options.end_with_parent {
+    if let Some(parent) = options.end_with_parent {
         set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| Failure::Signals(error.into()))?;
+        // It may have ended before.
+        if getppid().map(|process| process.as_raw_nonzero().get()) != i32::try_from(parent).ok() {
+            return Ok(0);
+        }
     }
     if let Some(device) = nested::device()? {
         return serve_inside(options, device);

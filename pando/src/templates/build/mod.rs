@@ -142,7 +142,7 @@ fn is_usable(name: &TemplateName) -> Result<bool, Failure> {
 fn is_in_service(name: &TemplateName) -> Result<bool, Failure> {
     match wait_for(Client::need()?.get::<Template>(&format!("/v1/templates/{name}"))) {
         Ok(_) => Ok(true),
-        Err(Failure::Asked { .. }) => Ok(false),
+        Err(Failure::Asked { problem, .. }) if problem == "no-such-template" => Ok(false),
         Err(error) => Err(error),
     }
 }

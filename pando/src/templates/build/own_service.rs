@@ -50,7 +50,7 @@ impl OwnService {
         let directory = tempfile::Builder::new().prefix("pando-").tempdir().map_err(|error| failed(error.to_string()))?;
         let socket = directory.path().join("socket");
         let mut command = Command::new(std::env::current_exe().map_err(|error| failed(error.to_string()))?);
-        command.args(["serve", "--end-with-parent", "--socket"]).arg(&socket);
+        command.args(["serve", "--end-with-parent", &std::process::id().to_string(), "--socket"]).arg(&socket);
         if nested::device()?.is_none() {
             command.args(["--gateways", GATEWAYS]);
         }
