@@ -90,12 +90,17 @@ pub const DIFFERENCE_PIECE: u64 = 512;
 /// Steps of a difference that one step of a restore applies, each with a page or a few tables: some 100 µs under the lock.
 pub const RESTORE_PIECE: usize = 64;
 
-/// Bytes of the record of a sleeping cell before it is compressed. A cell that differs more from its base stays resident: it would be
-/// written and read for too long.
-pub const RECORD_BYTES: usize = 64 << 20;
+/// Bytes of a chunk of the record of a sleeping cell, before it is compressed. A record is written and read chunk by chunk.
+pub const RECORD_CHUNK: usize = 512 << 10;
+
+/// Bytes of the process's memory for a record that is written or read: a chunk, its compressed form, and the tables of the compressor.
+pub const RECORD_BUFFERS: u64 = 6 * RECORD_CHUNK as u64;
+
+/// Bytes of the process's memory for all records that are written or read: for eight of each. A cell beyond that waits for its turn.
+pub const RECORD_BUDGET: u64 = 16 * RECORD_BUFFERS;
 
 /// Pages of a cell that are compared before it falls asleep, and changes of mappings in its record: 256 MiB, and some tenths of a second
-/// of the thread that puts cells to sleep. A cell with more stays resident.
+/// of the thread that puts cells to sleep. A cell with more stays resident: it would be written and read for too long.
 pub const COMPARED_PAGES: u64 = 1 << 16;
 
 /// Pages whose permissions one step of a restore sets: a few tables.

@@ -13,6 +13,8 @@ pub enum SwapFault {
     None,
     /// It has no room.
     Full,
+    /// It has room for this many bytes more.
+    Room(usize),
     /// Writes fail.
     Write,
     /// Reads fail.
@@ -78,6 +80,7 @@ impl Swap for TestSwap {
         let mut records = self.lock();
         match records.fault {
             SwapFault::Full => return Err(SwapError::Full),
+            SwapFault::Room(room) => records.fault = SwapFault::Room(room.checked_sub(record.len()).ok_or(SwapError::Full)?),
             SwapFault::Write => return Err(SwapError::Host("the disk of the test fails".into())),
             _ => {}
         }

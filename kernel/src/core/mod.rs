@@ -30,6 +30,7 @@ mod networking;
 mod operator;
 mod ports;
 mod reading;
+mod records;
 mod sleepers;
 mod sleeping;
 mod starts;
@@ -60,6 +61,7 @@ use crate::memory::Rules;
 use crate::sched::{FairShare, Fifo, Gatekeeper, LargestFirst, MemoryPolicy, Scheduler};
 use pando_abi::Event;
 use pando_machine::{HostError, Interrupter, Machine, Nanos, PageCount};
+use records::RecordBudget;
 use state::State;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::JoinHandle;
@@ -127,6 +129,8 @@ struct Shared {
     vector_owners: bool,
     /// The swap space.
     swap: Option<Arc<dyn Swap>>,
+    /// The memory for records of cells that fall asleep and wake up.
+    records: RecordBudget,
     /// A cell should fall asleep, or the kernel stops.
     sleeper: Condvar,
     /// A cell should wake up, or the kernel stops.
@@ -185,6 +189,7 @@ impl Kernel {
             interrupters: (0..vcpus).map(|_| OnceLock::new()).collect(),
             vector_owners,
             swap,
+            records: RecordBudget::default(),
             sleeper: Condvar::new(),
             wakers: Condvar::new(),
         });

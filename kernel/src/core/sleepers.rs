@@ -6,8 +6,8 @@
 //! queued again. If memory is short, the first cells of the queue fall asleep before they are due.
 
 use super::idle_queue::{IdlePart, IdlePlace, IdleQueue};
+use super::records::StoredRecord;
 use crate::cell::CellId;
-use crate::device::swap::SwapSlot;
 use crate::limits::{RECENT_WAKE, SLEEP_DELAY_DOUBLINGS, SLEEP_RETRY};
 use pando_machine::{Nanos, PageCount};
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ pub(super) enum SleepStage {
     /// A thread writes it to swap space.
     Leaving,
     /// In swap space.
-    Stored(SwapSlot),
+    Stored(StoredRecord),
     /// A thread restores it.
     Returning,
 }

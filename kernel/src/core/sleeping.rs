@@ -8,14 +8,15 @@
 use super::cell_table::LiveCell;
 use super::error::OperatorError;
 use super::idle_queue::IdlePart;
+use super::records::{StoredRecord, UnfinishedRecord};
 use super::sleepers::{Sleep, SleepOutcome, SleepStage};
 use super::state::State;
 use super::swap_out::SwapOutRequest;
 use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::run_state::RunState;
-use crate::device::swap::{Swap, SwapSlot, SwapUsage};
-use crate::limits::{FEW_ALARMS, RECLAIM_DELAY, RECORD_BYTES, RESERVED_HUGE_FRAMES, SHORTEST_SLEEP, SLEEP_RETRY};
+use crate::device::swap::{Swap, SwapUsage};
+use crate::limits::{FEW_ALARMS, RECLAIM_DELAY, RESERVED_HUGE_FRAMES, SHORTEST_SLEEP, SLEEP_RETRY};
 use crate::memory::{DifferenceTooLarge, Frames, MemoryDifference};
 use crate::network::Networks;
 use pando_machine::Nanos;
@@ -35,6 +36,12 @@ impl Kernel {
     /// There is no such living cell, its state does not allow it to sleep, or swap space is full or fails: it stays awake.
     pub fn sleep(&self, id: CellId) -> Result<SleepOutcome, OperatorError> {
         self.shared.sleep(id)
+    }
+
+    /// Limits the memory of this process for records of cells that fall asleep and wake up: half for each, for one record at least. Cells
+    /// beyond that wait for their turn.
+    pub fn limit_records(&self, bytes: u64) {
+        self.shared.records.set(bytes);
     }
 
     /// The use of swap space; `None`: there is none.
@@ -66,32 +73,19 @@ impl Shared {
     fn try_sleep(&self, id: CellId) -> Result<SleepOutcome, OperatorError> {
         let refuse = |reason| OperatorError::CannotSleep { cell: id, reason };
         let Some(swap) = &self.swap else { return Err(refuse("there is no swap space")) };
-        let Some(mut difference) = self.lock().begin_sleep(id)? else { return self.await_sleep(id) };
-        let mut failure = None;
-        loop {
-            let mut state = self.lock();
-            if !state.is_falling_asleep(id) {
-                break;
-            }
-            let Some(piece) = difference.piece(&mut state.frames) else { break };
-            drop(state);
-            if let Err(DifferenceTooLarge) = difference.write(self.machine.arena(), &piece) {
-                failure = Some(refuse(TOO_LARGE));
-                break;
-            }
-        }
-        let slot = match &failure {
-            None if self.lock().is_falling_asleep(id) => match swap.put(difference.record()) {
-                Ok(slot) => Some(slot),
-                Err(error) => {
-                    failure = Some(OperatorError::Swap { cell: id, error });
-                    None
-                }
-            },
-            _ => None,
+        // Until it is its turn, the cell stays awake.
+        let permit = self.records.writes.take();
+        let begun = self.lock().begin_sleep(id)?;
+        let Some(mut difference) = begun else {
+            drop(permit);
+            return self.await_sleep(id);
+        };
+        let (record, failure) = match self.write_record(id, &mut difference, &**swap) {
+            Ok(record) => (record, None),
+            Err(error) => (None, Some(error)),
         };
         let mut state = self.lock();
-        let slept = state.end_falling_asleep(id, difference, slot, &**swap);
+        let slept = state.end_falling_asleep(id, difference, record, &**swap);
         if slept == Ok(SleepOutcome::Asleep) && state.sleepers.reclaim_due.is_none() {
             state.sleepers.reclaim_due = Some(self.machine.now() + RECLAIM_DELAY);
             self.sleeper.notify_one();
@@ -102,6 +96,28 @@ impl Shared {
             Some(error) => Err(error),
             None => slept,
         }
+    }
+
+    /// Writes the record of a cell that falls asleep to swap space, chunk by chunk. `None`: an event has come for the cell.
+    fn write_record(&self, id: CellId, difference: &mut MemoryDifference, swap: &dyn Swap) -> Result<Option<StoredRecord>, OperatorError> {
+        let failed = |error| OperatorError::Swap { cell: id, error };
+        let mut record = UnfinishedRecord::new(swap);
+        loop {
+            let mut state = self.lock();
+            if !state.is_falling_asleep(id) {
+                return Ok(None);
+            }
+            let Some(mut piece) = difference.piece(&mut state.frames) else { break };
+            drop(state);
+            loop {
+                match difference.write(self.machine.arena(), &mut piece) {
+                    Ok(true) => break,
+                    Ok(false) => record.put(&difference.take_chunk()).map_err(failed)?,
+                    Err(DifferenceTooLarge) => return Err(OperatorError::CannotSleep { cell: id, reason: TOO_LARGE }),
+                }
+            }
+        }
+        record.finish(&difference.take_chunk()).map(Some).map_err(failed)
     }
 
     /// Waits until a cell has fallen asleep that another thread puts to sleep.
@@ -123,9 +139,9 @@ impl Shared {
         let Some(swap) = &self.swap else { return false };
         let mut state = self.lock();
         let Some(id) = state.sleepers.pop_wake() else { return false };
-        if let Some(slot) = state.claim(id) {
+        if let Some(record) = state.claim(id) {
             drop(state);
-            self.restore(id, slot, &**swap);
+            self.restore(id, record, &**swap);
         }
         true
     }
@@ -296,7 +312,7 @@ impl State {
         &mut self,
         id: CellId,
         difference: MemoryDifference,
-        slot: Option<SwapSlot>,
+        record: Option<StoredRecord>,
         swap: &dyn Swap,
     ) -> Result<SleepOutcome, OperatorError> {
         let pages = difference.pages();
@@ -306,13 +322,13 @@ impl State {
         let Some(live) = cells.get_mut(id) else {
             // It has ended meanwhile.
             memory.release(frames);
-            slot.into_iter().for_each(|slot| swap.discard(slot));
+            record.into_iter().for_each(|record| record.discard(swap));
             return Ok(SleepOutcome::Interrupted);
         };
         let fits = live.sleep.as_ref().is_some_and(|sleep| pages <= sleep.used.0);
-        match (slot, &mut live.sleep) {
-            (Some(slot), Some(sleep)) if is_falling_asleep && fits => {
-                sleep.stage = SleepStage::Stored(slot);
+        match (record, &mut live.sleep) {
+            (Some(record), Some(sleep)) if is_falling_asleep && fits => {
+                sleep.stage = SleepStage::Stored(record);
                 memory.release(frames);
                 sleepers.counters.sleeps += 1;
                 if !self.keeps_bases
@@ -322,9 +338,9 @@ impl State {
                 }
                 Ok(SleepOutcome::Asleep)
             }
-            (slot, _) => {
-                let is_refused = slot.is_some() && !fits;
-                slot.into_iter().for_each(|slot| swap.discard(slot));
+            (record, _) => {
+                let is_refused = record.is_some() && !fits;
+                record.into_iter().for_each(|record| record.discard(swap));
                 live.cell.memory.reattach(memory);
                 if !is_falling_asleep {
                     sleepers.counters.interrupted += 1;
@@ -361,5 +377,3 @@ pub(super) fn sleep_refusal(live: &mut LiveCell, frames: &Frames, networks: &Net
         None
     }
 }
-
-const _: () = assert!(RECORD_BYTES < u32::MAX as usize, "records of swap space have 32-bit lengths");

@@ -366,8 +366,8 @@ impl State {
         }
         cell.memory.release(&mut self.frames);
         self.frames.close_account(account);
-        if let (Some(SleepStage::Stored(slot)), Some(swap)) = (live.sleep.map(|sleep| sleep.stage), &self.swap) {
-            swap.discard(slot);
+        if let (Some(SleepStage::Stored(record)), Some(swap)) = (live.sleep.map(|sleep| sleep.stage), &self.swap) {
+            record.discard(&**swap);
         }
         for base in live.base.into_iter().chain(live.own_base) {
             self.bases.release(base, &mut self.frames);

@@ -5,6 +5,7 @@
 //! memory is complete.
 
 use super::error::OperatorError;
+use super::records::{ChunkReader, StoredRecord};
 use super::sleepers::{SleepStage, Sleepers};
 use super::state::State;
 use super::swap_out::ReclaimAttempts;
@@ -12,9 +13,9 @@ use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::end::End;
 use crate::cell::run_state::RunState;
-use crate::device::swap::{Swap, SwapError, SwapSlot};
+use crate::device::swap::{Swap, SwapError};
 use crate::limits::{WAKE_FRAMES, WAKE_PART};
-use crate::memory::{CopyError, MemoryRestore, RestoreError, Shortage};
+use crate::memory::{CopyError, MemoryRestore, RestoreError, RestoreProgress, Shortage};
 use crate::sched::ReadyReason;
 use pando_abi::watch::HaltReason;
 use pando_machine::PageCount;
@@ -51,11 +52,11 @@ impl Shared {
                 return Ok(());
             }
             // If memory is short, the threads that wake cells do it in turn.
-            let slot = if state.sleepers.short_restore.is_none() { state.claim(id) } else { None };
-            match (slot, &self.swap) {
-                (Some(slot), Some(swap)) => {
+            let record = if state.sleepers.short_restore.is_none() { state.claim(id) } else { None };
+            match (record, &self.swap) {
+                (Some(record), Some(swap)) => {
                     drop(state);
-                    self.restore(id, slot, &**swap);
+                    self.restore(id, record, &**swap);
                     state = self.lock();
                 }
                 // Another thread does it, or puts the cell to sleep.
@@ -68,20 +69,18 @@ impl Shared {
         }
     }
 
-    /// Restores the memory of a cell from the record in a slot, which was claimed. If that is not possible, the cell ends. If memory is
-    /// short and another restore needs it, the cell is queued again.
-    pub(super) fn restore(&self, id: CellId, slot: SwapSlot, swap: &dyn Swap) {
-        let record = swap.read(&slot);
+    /// Restores the memory of a cell from its record, which was claimed. If that is not possible, the cell ends. If memory is short and
+    /// another restore needs it, the cell is queued again.
+    pub(super) fn restore(&self, id: CellId, record: StoredRecord, swap: &dyn Swap) {
+        let _permit = self.records.reads.take();
+        let mut chunks = record.chunks(swap);
+        let first = chunks.read();
         let mut state = self.lock();
-        let restored = record.and_then(|record| state.begin_restore(id, record));
-        let mut slot = Some(slot);
+        let restored = first.and_then(|chunk| state.begin_restore(id, chunk));
+        let mut is_postponed = false;
         match restored {
             Ok(Some(restore)) => {
-                let (restored, is_postponed) = self.finish_restore(state, id, restore);
-                state = restored;
-                if is_postponed {
-                    state.postpone_wake(id, &mut slot);
-                }
+                (state, is_postponed) = self.finish_restore(state, id, restore, &mut chunks);
                 if state.sleepers.short_restore == Some(id) {
                     state.sleepers.short_restore = None;
                     self.wakers.notify_all();
@@ -91,17 +90,19 @@ impl Shared {
             Ok(None) => {}
             Err(error) => state.end_lost_cell(id, &error.to_string()),
         }
-        slot.into_iter().for_each(|slot| swap.discard(slot));
+        let is_done = if is_postponed { state.postpone_wake(id, record) } else { Some(record) };
+        is_done.into_iter().for_each(|record| record.discard(swap));
         self.notify(&mut state);
         self.changed.notify_all();
     }
 
-    /// Completes a restore. `true`: it is postponed, and its memory is released.
+    /// Completes a restore with the further chunks of the record. `true`: it is postponed, and its memory is released.
     fn finish_restore<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         id: CellId,
         mut restore: MemoryRestore,
+        chunks: &mut ChunkReader<'_>,
     ) -> (MutexGuard<'a, State>, bool) {
         let (mut buffer, mut attempts) = (Vec::new(), ReclaimAttempts::default());
         loop {
@@ -114,11 +115,24 @@ impl Shared {
             let outcome = restore.piece(frames, base);
             frames.forget_unreadable();
             let cause = match outcome {
-                Ok(true) => break,
-                Ok(false) => {
+                Ok(RestoreProgress::Complete) if chunks.is_at_end() => break,
+                Ok(RestoreProgress::Complete) => SwapError::Damaged.to_string(),
+                Ok(RestoreProgress::Unfinished) => {
                     drop(state);
                     state = self.lock();
                     continue;
+                }
+                Ok(RestoreProgress::ChunkNeeded) => {
+                    drop(state);
+                    let chunk = chunks.read();
+                    state = self.lock();
+                    match chunk {
+                        Ok(chunk) => {
+                            restore.add_chunk(chunk);
+                            continue;
+                        }
+                        Err(error) => error.to_string(),
+                    }
                 }
                 Err(RestoreError::Copy(CopyError::Absent(wanted))) => {
                     state = self.read_blocks(state, wanted, None, &mut buffer);
@@ -186,13 +200,13 @@ impl State {
         }
     }
 
-    /// Takes the slot of a sleeping cell, whose caller then restores it. `None`: the cell is not in swap space, or another thread restores
+    /// Takes the record of a sleeping cell, whose caller then restores it. `None`: the cell is not in swap space, or another thread restores
     /// it already.
-    pub(super) fn claim(&mut self, id: CellId) -> Option<SwapSlot> {
+    pub(super) fn claim(&mut self, id: CellId) -> Option<StoredRecord> {
         let (live, _) = self.living(id)?;
         let sleep = live.sleep.as_mut()?;
         match std::mem::replace(&mut sleep.stage, SleepStage::Returning) {
-            SleepStage::Stored(slot) => Some(slot),
+            SleepStage::Stored(record) => Some(record),
             other => {
                 sleep.stage = other;
                 None
@@ -200,23 +214,22 @@ impl State {
         }
     }
 
-    /// Queues a cell again whose restore was given up, and takes the slot of its record back.
-    fn postpone_wake(&mut self, id: CellId, slot: &mut Option<SwapSlot>) {
+    /// Queues a cell again whose restore was given up, with its record. Returns the record if the cell has ended meanwhile.
+    fn postpone_wake(&mut self, id: CellId, record: StoredRecord) -> Option<StoredRecord> {
         let State { cells, frames, sleepers, notifications, .. } = self;
-        // It may have ended meanwhile.
-        let Some(live) = cells.get_mut(id) else { return };
-        let Some(sleep) = live.sleep.as_mut() else { return };
-        let Some(slot) = slot.take() else { return };
-        (sleep.stage, sleep.is_wake_wanted) = (SleepStage::Stored(slot), true);
+        let Some(live) = cells.get_mut(id) else { return Some(record) };
+        let Some(sleep) = live.sleep.as_mut() else { return Some(record) };
+        (sleep.stage, sleep.is_wake_wanted) = (SleepStage::Stored(record), true);
         if let Some(quota) = sleep.quota.take() {
             frames.set_quota(live.cell.memory.account(), quota);
         }
         sleepers.queue_wake(id);
         notifications.has_sleeper = true;
+        None
     }
 
-    /// Begins to restore the memory of a cell. `None`: the cell has ended.
-    fn begin_restore(&mut self, id: CellId, record: Vec<u8>) -> Result<Option<MemoryRestore>, SwapError> {
+    /// Begins to restore the memory of a cell from the first chunk of its record. `None`: the cell has ended.
+    fn begin_restore(&mut self, id: CellId, chunk: Vec<u8>) -> Result<Option<MemoryRestore>, SwapError> {
         let Some((live, frames)) = self.living(id) else { return Ok(None) };
         let account = live.cell.memory.account();
         let usage = frames.usage(account);
@@ -226,7 +239,7 @@ impl State {
         sleep.quota = Some(usage.quota);
         frames.set_quota(account, PageCount(usage.quota.0.max(needed)));
         let memory = live.cell.memory.empty_sibling();
-        MemoryRestore::new(memory, frames, record).map(Some).map_err(|_| SwapError::Damaged)
+        MemoryRestore::new(memory, frames, chunk).map(Some).map_err(|_| SwapError::Damaged)
     }
 
     /// Gives a cell its restored memory.

@@ -59,7 +59,9 @@ pub use block::{Block, DiskId};
 pub use frames::{AccountId, Frames, Shortage, Usage};
 pub use image::BadImage;
 pub(crate) use image::{BuildProgress, MemoryLayout, list_image};
-pub(crate) use image::{DifferenceTooLarge, MemoryDifference, MemoryExport, MemoryImage, MemoryRestore, PageSource, RestoreError};
+pub(crate) use image::{
+    DifferenceTooLarge, MemoryDifference, MemoryExport, MemoryImage, MemoryRestore, PageSource, RestoreError, RestoreProgress,
+};
 pub use paging::{Access, BlockRead, BlockRequest, CopyAuthority, CopyError, Fault, MemoryError};
 pub(crate) use prefetch::{PrefetchBatch, PrefetchSet, TrainingTraces};
 pub use prefetch::{StartMode, StartTrace};

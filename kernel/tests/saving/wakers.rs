@@ -3,7 +3,7 @@
 
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::{Event, Hypercall, MapFlags, PAGE_SIZE, Permissions, Registers};
-use pando_kernel::{CellConfig, CellId, Config, End, Kernel, RunState, SleepOutcome};
+use pando_kernel::{CellConfig, CellId, Config, End, Kernel, OperatorError, RunState, SleepOutcome};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{Machine, PageCount};
@@ -168,11 +168,98 @@ fn a_cell_that_writes_its_record_slowly_holds_up_no_other_cell() {
     }
 }
 
+#[test]
+fn the_record_of_a_large_cell_is_written_and_read_in_chunks() {
+    const CHUNK: usize = 512 << 10;
+    for (kernel, swap) in kernels(PageCount(1 << 15), 1) {
+        let before = kernel.free();
+        // A line of 64 bytes and some more for each page.
+        let cell = checker(&kernel, 20_000);
+        while !matches!(kernel.inspect(cell).expect("it lives").0, RunState::Idle { .. }) {
+            std::thread::yield_now();
+        }
+        // Swap space fills up with the second chunk: nothing is left in it.
+        swap.fail(SwapFault::Room(CHUNK + 1));
+        assert!(kernel.sleep(cell).expect_err("it has no room").to_string().ends_with("the swap space is full"));
+        assert_eq!(swap.lengths(), [0_usize; 0]);
+        swap.fail(SwapFault::None);
+        for _ in 0..2 {
+            put_to_sleep(&kernel, cell);
+            let lengths = swap.lengths();
+            assert!(lengths.len() == 3 && lengths.iter().all(|length| *length <= CHUNK), "{lengths:?}");
+            kernel.raise(cell, Event::Console);
+        }
+        put_to_sleep(&kernel, cell);
+        finish(&kernel, cell);
+        // A chunk that is too short, or that is missing at the end, ends its cell alone.
+        for length in [0, 1, CHUNK / 2] {
+            let cell = checker(&kernel, 20_000);
+            put_to_sleep(&kernel, cell);
+            swap.fail(SwapFault::Short(length));
+            assert!(matches!(kernel.wake(cell), Err(OperatorError::Ended { end: End::Host(_), .. })), "{length}");
+            swap.fail(SwapFault::None);
+            let _ = kernel.collect(cell);
+        }
+        check_empty(&kernel, &swap, before);
+    }
+}
+
+#[test]
+fn a_cell_waits_for_its_turn_to_sleep_and_others_wake_up_meanwhile() {
+    for (kernel, swap) in kernels(PageCount(1 << 14), 2) {
+        let before = kernel.free();
+        // One record is written at a time, and one is read.
+        kernel.limit_records(0);
+        let [first, second, asleep] = [(); 3].map(|()| checker(&kernel, 3));
+        put_to_sleep(&kernel, asleep);
+        for id in [first, second] {
+            while !matches!(kernel.inspect(id).expect("it lives").0, RunState::Idle { .. }) {
+                std::thread::yield_now();
+            }
+        }
+        let (begins, has_begun) = mpsc::channel();
+        let (release, is_released) = mpsc::channel();
+        swap.before_put(move || {
+            begins.send(()).expect("the test waits");
+            is_released.recv_timeout(TIMEOUT).expect("the others do not wait for it");
+        });
+        std::thread::scope(|scope| {
+            let kernel = &kernel;
+            let one = scope.spawn(move || kernel.sleep(first));
+            has_begun.recv().expect("it is written");
+            let other = scope.spawn(move || kernel.sleep(second));
+            for _ in 0..1000 {
+                kernel.wake(asleep).expect("it lives");
+                let state = kernel.inspect(second).expect("it lives").0;
+                assert!(matches!(state, RunState::Idle { .. }), "it is awake until it is its turn: {state:?}");
+                std::thread::yield_now();
+            }
+            release.send(()).expect("the write waits");
+            for sleep in [one, other] {
+                assert_eq!(sleep.join().expect("no panic"), Ok(SleepOutcome::Asleep));
+            }
+        });
+        [first, second, asleep].iter().for_each(|id| finish(&kernel, *id));
+        check_empty(&kernel, &swap, before);
+    }
+}
+
 /// More cells than fit: each event wakes one up, for which others fall asleep.
 #[test]
 fn a_storm_of_events_among_more_cells_than_fit_ends_none_of_them() {
+    storm_among_more_cells_than_fit(u64::MAX);
+}
+
+/// A cell that wakes up waits for another one to fall asleep, and neither waits for a record of the other kind.
+#[test]
+fn a_storm_ends_no_cell_if_one_record_is_written_and_one_is_read_at_a_time() {
+    storm_among_more_cells_than_fit(0);
+}
+
+fn storm_among_more_cells_than_fit(record_bytes: u64) {
     const PAGES: u64 = 48;
     if let Some((kernel, swap)) = on_kvm(PageCount(1 << 11), 2) {
+        kernel.limit_records(record_bytes);
         let before = kernel.free();
         let cells: Vec<CellId> = (0..2 * before.0 / PAGES).map(|_| checker(&kernel, PAGES)).collect();
         let storm = |seed: u64| {

@@ -9,8 +9,8 @@ mod policy;
 mod sensors;
 
 use pando_kernel::Kernel;
-use pando_machine::PageCount;
-use policy::{LimitBounds, next_limit};
+use pando_machine::{FRAME_SIZE, PageCount};
+use policy::{LimitBounds, next_limit, record_budget};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -72,7 +72,9 @@ impl Controller {
     /// Adjusts the limit to a new reading.
     fn adjust(&mut self) {
         let used = self.kernel.used();
-        self.limit = next_limit(self.bounds, used, self.limit, &self.sensors.read());
+        let reading = self.sensors.read();
+        self.kernel.limit_records(record_budget(&reading).0.saturating_mul(FRAME_SIZE as u64));
+        self.limit = next_limit(self.bounds, used, self.limit, &reading);
         let kept = self.withhold();
         let margin = self.limit.0 / FREE_PART;
         if self.limit >= self.bounds.most || used.0.saturating_add(margin) < self.limit.0 {

@@ -6,11 +6,10 @@ use pando_machine::PageCount;
 /// A part of the memory that stays free: the host's or the cgroup's divided by this. Page tables of the host, buffers of the kernel and
 /// other processes take memory between two readings.
 const RESERVE_PART: u64 = 16;
-/// The memory that stays free besides: the process itself needs it for the records of a large cell that falls asleep and of others that
-/// wake up. A record has up to 64 MiB, and is compressed.
-const RECORDS_RESERVE: u64 = 128 << 8;
+/// The memory that stays free besides: the process itself needs it, half of it for records of cells that fall asleep or wake up.
+const PROCESS_RESERVE: u64 = 128 << 8;
 /// That is at most the pool divided by this.
-const RECORDS_PART: u64 = 4;
+const PROCESS_PART: u64 = 4;
 /// Pressure from which no more memory is taken, in percent of the time in which some process waits for memory.
 const PRESSURE_LOW: f64 = 2.0;
 /// Pressure from which memory is given back.
@@ -68,12 +67,22 @@ pub(super) fn next_limit(bounds: LimitBounds, used: PageCount, limit: PageCount,
 
 /// The pages of a pool that stay free.
 fn reserve(size: PageCount) -> u64 {
-    (size.0 / RESERVE_PART).saturating_add(RECORDS_RESERVE.min(size.0 / RECORDS_PART))
+    (size.0 / RESERVE_PART).saturating_add(process_reserve(size))
+}
+
+/// The part of it that the process itself may use.
+fn process_reserve(size: PageCount) -> u64 {
+    PROCESS_RESERVE.min(size.0 / PROCESS_PART)
+}
+
+/// The memory for records of cells that fall asleep or wake up.
+pub(super) fn record_budget(reading: &MemoryReading) -> PageCount {
+    PageCount(reading.pools.iter().map(|pool| process_reserve(pool.size)).min().unwrap_or(PROCESS_RESERVE) / 2)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LimitBounds, MemoryPool, MemoryReading, next_limit, reserve};
+    use super::{LimitBounds, MemoryPool, MemoryReading, next_limit, process_reserve, record_budget, reserve};
     use pando_machine::PageCount;
     use proptest::prelude::*;
 
@@ -126,6 +135,12 @@ mod tests {
             prop_assert!(next_limit(bounds, used, limit, &richer) >= next);
             let calmer = MemoryReading { pressure: reading.pressure / 2.0, ..reading };
             prop_assert!(next_limit(bounds, used, limit, &calmer) >= next);
+        }
+
+        #[test]
+        fn records_take_no_more_than_half_of_what_the_process_has_in_each_pool(reading in reading()) {
+            let budget = record_budget(&reading);
+            prop_assert!(reading.pools.iter().all(|pool| budget.0 <= process_reserve(pool.size) / 2));
         }
 
         #[test]

@@ -3,11 +3,11 @@
 //!
 //! The difference names, for each tree, the pages whose mapping or permissions differ, and the lines of 64 bytes that differ in private
 //! pages. The pages are listed in steps under the lock. Their bytes are compared without it: the memory belongs to nobody else meanwhile,
-//! and the base is a clone that never changes.
+//! and the base is a clone that never changes. The record leaves in chunks, which end between two steps.
 
 use super::record::{DifferenceStep, LINE, RecordWriter};
 use super::tree_index::tree_origins;
-use crate::limits::{COMPARED_PAGES, DIFFERENCE_PIECE, PROTECTED_PAGES, RECORD_BYTES};
+use crate::limits::{COMPARED_PAGES, DIFFERENCE_PIECE, PROTECTED_PAGES, RECORD_CHUNK};
 use crate::memory::block::DiskId;
 use crate::memory::frames::Frames;
 use crate::memory::spaces::{MountSource, SpaceSet};
@@ -16,6 +16,9 @@ use pando_abi::cell_image::TreeOrigin;
 use pando_machine::{Arena, FRAME_SIZE, FrameId};
 use std::mem;
 use std::ops::Range;
+
+/// Most bytes of a page in a record, with its step.
+const PAGE_BYTES: usize = FRAME_SIZE + 32;
 
 /// A page whose bytes are to be compared.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +33,8 @@ struct PagePair {
 #[derive(Debug, Default)]
 pub(crate) struct DifferencePiece {
     pairs: Vec<PagePair>,
+    /// Number of pages that are written.
+    done: usize,
     /// Pages of the registry among them, which are held meanwhile.
     held: Vec<FrameId>,
     /// Whether the tree is complete with them.
@@ -48,10 +53,6 @@ pub(crate) struct MemoryDifference {
     page: u64,
     /// The last change of mappings, which later pages may continue.
     run: Option<DifferenceStep>,
-    /// The changes of mappings in this tree.
-    changes: RecordWriter,
-    /// The pages of this tree.
-    contents: RecordWriter,
     /// Pages of the registry that are held.
     held: Vec<FrameId>,
     /// Number of private pages that differ.
@@ -59,6 +60,7 @@ pub(crate) struct MemoryDifference {
     /// Number of private pages, and of changes of mappings.
     compared: u64,
     steps: u64,
+    /// The present chunk of the record.
     record: RecordWriter,
 }
 
@@ -72,28 +74,14 @@ impl MemoryDifference {
         let origins = tree_origins(&memory, base.as_ref());
         let mut record = RecordWriter::default();
         write_spaces(&memory, &mut record);
-        MemoryDifference {
-            memory,
-            base,
-            origins,
-            tree: 0,
-            page: 0,
-            run: None,
-            changes: RecordWriter::default(),
-            contents: RecordWriter::default(),
-            held: Vec::new(),
-            pages: 0,
-            compared: 0,
-            steps: 0,
-            record,
-        }
+        MemoryDifference { memory, base, origins, tree: 0, page: 0, run: None, held: Vec::new(), pages: 0, compared: 0, steps: 0, record }
     }
 
     /// Lists one step's pages, in one tree. `None`: all are listed.
     pub(crate) fn piece(&mut self, frames: &mut Frames) -> Option<DifferencePiece> {
         self.held.drain(..).for_each(|frame| frames.release(frame));
         let origin = *self.origins.get(self.tree)?;
-        let MemoryDifference { memory, base, run, changes, page, steps, .. } = self;
+        let MemoryDifference { memory, base, run, record, page, steps, .. } = self;
         let backing = memory.backing();
         let empty = Tree::default();
         let own = memory.all_trees().nth(self.tree)?;
@@ -102,6 +90,9 @@ impl MemoryDifference {
             TreeOrigin::Base(index) => base.as_ref().and_then(|base| base.all_trees().nth(index as usize)),
             TreeOrigin::Own(index) => memory.all_trees().nth(index as usize),
         };
+        if *page == 0 {
+            record.origin(origin);
+        }
         let mut piece = DifferencePiece::default();
         for _ in 0..DIFFERENCE_PIECE {
             if *page >= TREE_PAGES {
@@ -116,16 +107,18 @@ impl MemoryDifference {
             let end = if matches!(own.view, View::Page { .. }) { *page + 1 } else { end.min(TREE_PAGES) };
             let (change, pair) = list(frames, *page..end, (&own, &base), backing, &mut piece.held);
             if let Some(change) = change {
-                add(run, changes, change);
+                add(run, record, change);
                 *steps += 1;
             }
             piece.pairs.extend(pair);
             *page = end;
         }
-        if *page >= TREE_PAGES {
-            if let Some(last) = run.take() {
-                changes.step(&last);
-            }
+        let ends_tree = *page >= TREE_PAGES;
+        // The mappings of pages come before their bytes.
+        if let Some(last) = run.take_if(|_| ends_tree || !piece.pairs.is_empty()) {
+            record.step(&last);
+        }
+        if ends_tree {
             piece.ends_tree = true;
             (self.tree, self.page) = (self.tree + 1, 0);
         }
@@ -133,29 +126,30 @@ impl MemoryDifference {
         Some(piece)
     }
 
-    /// Writes the pages of a step, in the order of the steps: compares their bytes with those of the base.
+    /// Writes the pages of a step, in the order of the steps: compares their bytes with those of the base. `false`: the chunk is full.
+    /// Take it ([`Self::take_chunk`]), and write the rest.
     ///
     /// # Errors
     /// The difference is too large.
-    pub(crate) fn write(&mut self, arena: &Arena, piece: &DifferencePiece) -> Result<(), DifferenceTooLarge> {
-        self.compared += piece.pairs.len() as u64;
-        if self.compared.max(self.steps) > COMPARED_PAGES {
+    pub(crate) fn write(&mut self, arena: &Arena, piece: &mut DifferencePiece) -> Result<bool, DifferenceTooLarge> {
+        if self.steps > COMPARED_PAGES {
             return Err(DifferenceTooLarge);
         }
-        for pair in &piece.pairs {
+        while let Some(pair) = piece.pairs.get(piece.done) {
+            if self.compared >= COMPARED_PAGES {
+                return Err(DifferenceTooLarge);
+            }
+            if self.record.bytes.len() + PAGE_BYTES > RECORD_CHUNK {
+                return Ok(false);
+            }
             self.write_page(arena, pair);
-        }
-        if self.record.bytes.len() + self.changes.bytes.len() + self.contents.bytes.len() > RECORD_BYTES {
-            return Err(DifferenceTooLarge);
+            self.compared += 1;
+            piece.done += 1;
         }
         if piece.ends_tree {
-            self.record.origin(self.origins[self.tree - 1]);
-            let (changes, contents) = (mem::take(&mut self.changes), mem::take(&mut self.contents));
-            self.record.bytes.extend(changes.bytes);
-            self.record.bytes.extend(contents.bytes);
             self.record.step(&DifferenceStep::End);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn write_page(&mut self, arena: &Arena, pair: &PagePair) {
@@ -168,14 +162,14 @@ impl MemoryDifference {
         let mask = lines().fold(0, |mask, (line, _)| mask | 1 << line);
         if mask != 0 {
             self.pages += 1;
-            self.contents.step(&DifferenceStep::Page { page: pair.page, mask });
-            lines().for_each(|(_, (own, _))| self.contents.bytes.extend(own));
+            self.record.step(&DifferenceStep::Page { page: pair.page, mask });
+            lines().for_each(|(_, (own, _))| self.record.bytes.extend(own));
         }
     }
 
-    /// The record, once all pages are written.
-    pub(crate) fn record(&self) -> &[u8] {
-        &self.record.bytes
+    /// Takes the present chunk of the record, and begins the next: when it is full, and once all pages are written.
+    pub(crate) fn take_chunk(&mut self) -> Vec<u8> {
+        mem::take(&mut self.record.bytes)
     }
 
     /// Number of private pages that differ from the base: a cell that wakes up makes as many.
@@ -234,7 +228,7 @@ fn list(
 }
 
 /// Adds a change of mappings to the last one, if it continues that.
-fn add(run: &mut Option<DifferenceStep>, changes: &mut RecordWriter, change: DifferenceStep) {
+fn add(run: &mut Option<DifferenceStep>, record: &mut RecordWriter, change: DifferenceStep) {
     match (run.as_mut(), &change) {
         (Some(DifferenceStep::Replace { first, count, entry }), DifferenceStep::Replace { first: next, count: more, entry: other })
             if *first + *count == *next && Entry(*entry).offset(*count).0 == *other =>
@@ -249,7 +243,7 @@ fn add(run: &mut Option<DifferenceStep>, changes: &mut RecordWriter, change: Dif
         }
         _ => {
             if let Some(last) = run.replace(change) {
-                changes.step(&last);
+                record.step(&last);
             }
         }
     }

@@ -18,4 +18,4 @@ pub(crate) use export::{MemoryExport, PageSource};
 pub use format::BadImage;
 pub(crate) use format::MemoryImage;
 pub(crate) use listing::list_image;
-pub(crate) use restore::{MemoryRestore, RestoreError};
+pub(crate) use restore::{MemoryRestore, RestoreError, RestoreProgress};

@@ -39,12 +39,24 @@ impl From<BadRecord> for RestoreError {
     }
 }
 
+/// How far a restore is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RestoreProgress {
+    /// The memory is complete.
+    Complete,
+    /// There is more to do.
+    Unfinished,
+    /// The chunk is done, and the next one is needed ([`MemoryRestore::add_chunk`]).
+    ChunkNeeded,
+}
+
 /// A restore in progress.
 #[derive(Debug)]
 pub(crate) struct MemoryRestore {
     memory: SpaceSet,
+    /// The present chunk of the record.
     record: Vec<u8>,
-    /// Bytes of the record that are done.
+    /// Bytes of it that are done.
     done: usize,
     /// The tree that is built, if its origin was cloned.
     tree: Option<usize>,
@@ -54,7 +66,7 @@ pub(crate) struct MemoryRestore {
 }
 
 impl MemoryRestore {
-    /// Begins to restore memory from a record, in a set without spaces. Builds its spaces and segments, without content.
+    /// Begins to restore memory from the first chunk of a record, in a set without spaces. Builds its spaces and segments, without content.
     ///
     /// # Errors
     /// The record is damaged; no frame was taken.
@@ -66,17 +78,25 @@ impl MemoryRestore {
         Ok(MemoryRestore { memory, record, done, tree: None, complete: 0, trees })
     }
 
-    /// Does some steps. `true`: the memory is complete. `base` is the set of spaces that the difference refers to.
+    /// Goes on with the next chunk of the record, after all of the present one.
+    pub(crate) fn add_chunk(&mut self, chunk: Vec<u8>) {
+        (self.record, self.done) = (chunk, 0);
+    }
+
+    /// Does some steps. `base` is the set of spaces that the difference refers to.
     ///
     /// # Errors
     /// The first step that failed has changed nothing, and can be repeated after its cause is removed.
-    pub(crate) fn piece(&mut self, frames: &mut Frames, mut base: Option<&mut SpaceSet>) -> Result<bool, RestoreError> {
+    pub(crate) fn piece(&mut self, frames: &mut Frames, mut base: Option<&mut SpaceSet>) -> Result<RestoreProgress, RestoreError> {
         let MemoryRestore { memory, record, done, tree, complete, trees } = self;
         let mut budget = RESTORE_PIECE;
         while budget > 0 {
             budget -= 1;
             if complete == trees {
-                return if *done == record.len() { Ok(true) } else { Err(BadRecord.into()) };
+                return if *done == record.len() { Ok(RestoreProgress::Complete) } else { Err(BadRecord.into()) };
+            }
+            if *done == record.len() {
+                return Ok(RestoreProgress::ChunkNeeded);
             }
             let mut reader = RecordReader::new(&record[*done..]);
             let Some(index) = *tree else {
@@ -97,13 +117,13 @@ impl MemoryRestore {
                     (*tree, *complete) = (None, *complete + 1);
                     break;
                 }
-                if budget == 0 {
+                if budget == 0 || *done == record.len() {
                     break;
                 }
                 budget -= 1;
             }
         }
-        Ok(false)
+        Ok(RestoreProgress::Unfinished)
     }
 
     /// The memory, complete or not.

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A service in a cgroup with little memory: idle cells sleep, and the host's OOM killer does not come.
 
-use crate::case::PANDO;
+use crate::case::{PANDO, long_runs};
 use crate::fixture::{Fixture, wait_until};
 use pando_testing::{host_program, needs_kvm};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// The memory of the cgroup.
-const LIMIT: u64 = 256 << 20;
-/// Cells that have more memory together.
-const CELLS: usize = 34;
-/// MiB of each cell.
-const SIZE: usize = 8;
 
 /// A cgroup, which is removed when this is dropped.
 struct Cgroup {
@@ -30,7 +23,7 @@ impl Cgroup {
             let line = lines.lines().find(|line| line.split(':').nth(1) == Some(controllers))?;
             line.splitn(3, ':').nth(2).map(|path| path.trim_start_matches('/').to_owned())
         };
-        let name = format!("pando-test-{}", std::process::id());
+        let name = format!("pando-test-{}-{}", std::process::id(), limit >> 20);
         let places = [(Path::new("/sys/fs/cgroup/memory"), own("memory"), false), (Path::new("/sys/fs/cgroup"), own(""), true)];
         places.into_iter().find_map(|(root, own, is_version_2)| {
             let directory = root.join(own?).join(&name);
@@ -65,13 +58,25 @@ impl Drop for Cgroup {
 #[test]
 fn idle_cells_sleep_before_the_oom_killer_comes() {
     needs_kvm!();
-    let Some(cgroup) = Cgroup::new(LIMIT) else {
+    fill(256, 34, 8);
+}
+
+#[test]
+fn large_idle_cells_sleep_before_the_oom_killer_comes() {
+    needs_kvm!();
+    fill(512, if long_runs() { 24 } else { 18 }, 30);
+}
+
+/// Starts cells with `size` MiB of random data each in a service whose cgroup has `limit` MiB, less than they have together.
+fn fill(limit: u64, count: usize, size: usize) {
+    let limit = limit << 20;
+    let Some(cgroup) = Cgroup::new(limit) else {
         println!("left out: this host allows no cgroup with a memory limit");
         return;
     };
     let fixture = Fixture::new();
     let script = format!(
-        r#"eval "$(pando-ready -s)"; busybox dd if=/dev/urandom of=/tmp/data bs=1M count={SIZE} 2> /dev/null
+        r#"eval "$(pando-ready -s)"; busybox dd if=/dev/urandom of=/tmp/data bs=1M count={size} 2> /dev/null
         while busybox md5sum /tmp/data; read line; do :; done"#
     );
     fixture.plant("sh", &script);
@@ -88,10 +93,10 @@ fn idle_cells_sleep_before_the_oom_killer_comes() {
         };
     }
     let mut service = fixture.service(command);
-    let size = |service: &crate::fixture::Service| service.json("GET", "/v1", Value::Null)["memory_bytes"].as_u64().expect("a number");
-    wait_until(|| size(&service) < LIMIT);
+    let memory = |service: &crate::fixture::Service| service.json("GET", "/v1", Value::Null)["memory_bytes"].as_u64().expect("a number");
+    wait_until(|| memory(&service) < limit);
     let lines = |cell: &str| fixture.pando(&["logs", cell]).output.lines().map(str::to_owned).collect::<Vec<_>>();
-    let cells: Vec<String> = (0..CELLS)
+    let cells: Vec<String> = (0..count)
         .map(|_| {
             let new = json!({ "template": "sh", "memory": "256M" });
             // The service may have no memory for another cell until idle ones sleep.
@@ -107,7 +112,7 @@ fn idle_cells_sleep_before_the_oom_killer_comes() {
             cell
         })
         .collect();
-    assert!(CELLS * SIZE > (LIMIT >> 20) as usize, "they do not fit");
+    assert!(count * size > (limit >> 20) as usize, "they do not fit");
     // Some of them wake up, find their data, and let others sleep.
     for cell in cells.iter().step_by(4) {
         assert_eq!(service.ask("POST", &format!("/v1/cells/{cell}/input"), "again\n").0, 204);
