@@ -105,7 +105,9 @@ impl State {
             StateKind::Image | StateKind::Layout => return self.read_child_image(caller, child, kind, buffer),
             StateKind::Holdings { first } => return self.read_holdings(caller, child, first, buffer),
             StateKind::Console { first } => return self.read_console_state(caller, child, first, buffer),
-            _ => {}
+            // They cannot be read.
+            StateKind::Extents | StateKind::SwapNumbers { .. } => return Err(Refusal::BadArgument.into()),
+            StateKind::Reason | StateKind::Context | StateKind::Program | StateKind::Vector => {}
         }
         let (LiveCell { cell, execution, .. }, frames) = self.require(child, Requirement::Halted)?;
         let mut bytes: Vec<u8> = match (kind, &execution.vector) {
@@ -114,7 +116,7 @@ impl State {
             (StateKind::Program, _) => to_bytes(&execution.program_registers(cell, frames)?.to_words()),
             (StateKind::Vector, Vector::Saved(saved)) => saved.words().iter().flat_map(|word| word.to_le_bytes()).collect(),
             (StateKind::Vector, Vector::Dead) => VectorState::initial().words().iter().flat_map(|word| word.to_le_bytes()).collect(),
-            // It cannot be read.
+            // The others were returned above.
             _ => return Err(Refusal::BadArgument.into()),
         };
         bytes.truncate(buffer.count);
