@@ -118,6 +118,12 @@ pub const SHORTEST_SLEEP: Duration = Duration::from_secs(2);
 /// Most doublings of the delay until a cell sleeps, and of the interval between attempts to put it to sleep.
 pub const SLEEP_DELAY_DOUBLINGS: u8 = 6;
 
+/// First interval until a cell is looked at again that could not sleep when memory was short. It doubles up to 64 times as much.
+pub const REFUSAL_RETRY: Duration = Duration::from_millis(10);
+
+/// Longest attempt to make memory available by putting idle cells to sleep, which may wake up again meanwhile.
+pub const MAKE_AVAILABLE_MAX: Duration = Duration::from_secs(5);
+
 /// Interval until a failed attempt to put a cell to sleep is repeated. Its cause, such as unread output, is often over by then.
 pub const SLEEP_RETRY: Duration = Duration::from_secs(1);
 

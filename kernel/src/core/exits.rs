@@ -188,6 +188,8 @@ impl State {
             cell.memory.end_start(frames);
         }
         execution.flush_waits = 0;
+        // It has gone on since it last waited for memory.
+        execution.memory_deadline = None;
         if let Some(write) = execution.unconfirmed {
             // The write was retried if the instruction pointer has moved, or if the cell made a call. Otherwise it may not have
             // been, and no other code may see the old page.

@@ -9,7 +9,7 @@ use super::state::State;
 use crate::cell::CellId;
 use crate::cell::child_operation::CallerBytes;
 use crate::cell::operation::Operation;
-use crate::cell::run_state::Requirement;
+use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::share::{Share, Weight};
 use crate::cell::watch::WatchMask;
 use crate::device::console::part::ConsolePart;
@@ -36,9 +36,11 @@ impl State {
     /// Records that a cell is about to be halted or resumed through a view.
     pub(super) fn note_view_halt(&mut self, caller: CellId, cell: CellId, operation: &Operation) {
         let Some((live, _)) = self.living(cell) else { return };
+        let is_running = !matches!(live.execution.run_state(), RunState::New | RunState::Halted | RunState::Frozen);
         let watch = &mut live.cell.watch;
         match operation {
-            Operation::Halt => watch.halter = Some(caller),
+            // A halt of another holder that has not happened yet stays theirs.
+            Operation::Halt if watch.halter.is_none() && is_running => watch.halter = Some(caller),
             // A halt that this caller has requested, and that has not happened yet, is withdrawn. Those of others stay.
             Operation::Resume(_) if watch.halter == Some(caller) && !watch.is_halted_by_parent && watch.first_reason.is_none() => {
                 (watch.must_halt, watch.halter) = (false, None);

@@ -61,9 +61,14 @@ impl IdleQueue {
         [&self.waiting, &self.deferred, &self.just_woken].into_iter().filter_map(|part| part.peek()).map(|Reverse((at, _))| *at).min()
     }
 
-    /// Whether a search for memory has cells to look at.
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Whether a search for memory, which may take cells that have just woken up, has cells to look at.
+    pub(super) fn has_candidates(&self) -> bool {
+        !self.waiting.is_empty() || !self.just_woken.is_empty()
+    }
+
+    /// Whether deferred cells are tried again until then.
+    pub(super) fn has_deferred(&self, until: Nanos) -> bool {
+        self.deferred.peek().is_some_and(|Reverse((at, _))| *at <= until)
     }
 
     /// Number of entries.

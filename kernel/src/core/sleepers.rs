@@ -8,7 +8,7 @@
 use super::idle_queue::{IdlePart, IdlePlace, IdleQueue};
 use super::records::StoredRecord;
 use crate::cell::CellId;
-use crate::limits::{RECENT_WAKE, SLEEP_DELAY_DOUBLINGS, SLEEP_RETRY};
+use crate::limits::{RECENT_WAKE, REFUSAL_RETRY, SLEEP_DELAY_DOUBLINGS, SLEEP_RETRY};
 use pando_machine::{Nanos, PageCount};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -53,10 +53,13 @@ impl Idleness {
         }
     }
 
-    /// Records that the state of the cell does not allow it to sleep at present. The interval to the next attempt doubles.
-    pub(super) fn note_refusal(&mut self, now: Nanos) {
-        self.not_before = now + SLEEP_RETRY.saturating_mul(1 << self.refusals);
+    /// Records that the state of the cell does not allow it to sleep at present. The interval to the next attempt doubles. Returns when a
+    /// search for memory looks at it again: its reason, such as unread output, may pass without its doing.
+    pub(super) fn note_refusal(&mut self, now: Nanos) -> Nanos {
+        let doublings = 1 << self.refusals;
+        self.not_before = now + SLEEP_RETRY.saturating_mul(doublings);
         self.refusals = (self.refusals + 1).min(SLEEP_DELAY_DOUBLINGS);
+        now + REFUSAL_RETRY.saturating_mul(doublings)
     }
 
     /// Records that swap space did not take the cell: the next attempt comes after the longest delay.
@@ -155,6 +158,8 @@ pub(super) struct Sleepers {
     pub(super) counters: SleepCounters,
     /// Swap space is full or fails: it is not tried for want of memory before this time.
     pub(super) swap_retry_at: Nanos,
+    /// When a cell last fell asleep because memory was short.
+    pub(super) last_swap_out: Option<Nanos>,
     /// Number of cells that fall asleep because memory is short, those in the queue included.
     pub(super) swap_outs: usize,
     /// The cell whose restore needs more memory than is free. Others wait until it is complete.

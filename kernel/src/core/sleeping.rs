@@ -263,7 +263,7 @@ impl State {
         }
         let Some(live) = cells.get_mut(id).filter(|live| matches!(live.execution.run_state(), RunState::Idle { .. })) else { return };
         match error {
-            OperatorError::CannotSleep { reason, .. } if *reason != TOO_LARGE => live.idleness.note_refusal(now),
+            OperatorError::CannotSleep { reason, .. } if *reason != TOO_LARGE => _ = live.idleness.note_refusal(now),
             _ => live.idleness.note_failure(now),
         }
         if self.swap.is_some() && live.idleness.place.is_none() {

@@ -13,7 +13,7 @@ use super::state::State;
 use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::run_state::RunState;
-use crate::limits::{MEMORY_WAIT_INTERVAL, MEMORY_WAIT_MAX, SLEEP_RETRY, SWAP_OUT_SCAN};
+use crate::limits::{MAKE_AVAILABLE_MAX, MEMORY_WAIT_INTERVAL, MEMORY_WAIT_MAX, SWAP_OUT_SCAN};
 use crate::sched::ReadyReason;
 use pando_machine::{Nanos, PageCount};
 use std::sync::MutexGuard;
@@ -69,7 +69,9 @@ impl ReclaimAttempts {
     fn note(&mut self, has_slept: bool) {
         self.has_failed = !has_slept;
         self.is_flushed = false;
-        if !has_slept {
+        if has_slept {
+            self.deadline = None;
+        } else {
             self.begin();
         }
     }
@@ -80,7 +82,7 @@ impl Kernel {
     /// cell can sleep, or those that could are interrupted for some time, and less than `pages` is available.
     pub fn make_available(&self, pages: PageCount) -> bool {
         let shared = &*self.shared;
-        let mut attempts = ReclaimAttempts::default();
+        let (mut attempts, begun) = (ReclaimAttempts::default(), Instant::now());
         let mut state = shared.make_room(shared.lock());
         while state.frames.available() < pages {
             let found = state.take_longest_idle(shared.machine.now(), false);
@@ -91,7 +93,8 @@ impl Kernel {
                 IdleSearch::Unfinished if attempts.is_over() => return false,
                 IdleSearch::Unfinished => attempts.begin(),
             }
-            if attempts.must_stop() {
+            // Cells that wake up meanwhile may need as much again.
+            if attempts.must_stop() || begun.elapsed() >= MAKE_AVAILABLE_MAX {
                 return false;
             }
             state = shared.make_room(shared.lock());
@@ -169,7 +172,11 @@ impl Shared {
     /// Tries to put an idle cell to sleep because memory is short. `false`: it stays awake, and another one may be chosen.
     fn swap_out(&self, id: CellId) -> bool {
         let has_slept = self.sleep(id) == Ok(SleepOutcome::Asleep);
-        self.lock().sleepers.counters.pressure_sleeps += u64::from(has_slept);
+        if has_slept {
+            let mut state = self.lock();
+            state.sleepers.counters.pressure_sleeps += 1;
+            state.sleepers.last_swap_out = Some(self.machine.now());
+        }
         has_slept
     }
 
@@ -209,13 +216,15 @@ impl State {
         match self.request_swap_out() {
             SwapOutRequest::UnderWay => return true,
             SwapOutRequest::Unfinished => {}
-            SwapOutRequest::Refused if self.can_swap_out(now) && self.has_busy_cells(1) => {}
+            // Others run, or could not sleep a moment ago.
+            SwapOutRequest::Refused if self.can_swap_out(now) && (self.has_busy_cells(1) || self.has_deferred(now)) => {}
             SwapOutRequest::Refused => return false,
         }
+        let has_slept = self.sleepers.last_swap_out.is_some_and(|last| now < last + MEMORY_WAIT_MAX);
         let deadline = &mut self.running(id).0.execution.memory_deadline;
         match *deadline {
             // The other cells do not idle, or the search does not end.
-            Some(last) if last <= now && now < last + MEMORY_WAIT_MAX => false,
+            Some(last) if last <= now && now < last + MEMORY_WAIT_MAX && !has_slept => false,
             Some(last) if now < last => true,
             _ => {
                 *deadline = Some(now + MEMORY_WAIT_MAX);
@@ -230,13 +239,15 @@ impl State {
         execution.transition(RunState::AwaitingMemory);
         let deadline = execution.memory_deadline;
         let is_none_falling_asleep = self.sleepers.swap_outs == 0;
-        let can_search = deadline.is_none() || self.sleepers.idle.has_waiting() || !self.has_busy_cells(1);
+        let now = self.frames.machine().now();
+        let may_idle = self.has_busy_cells(1) || self.has_deferred(now);
+        let can_search = deadline.is_none() || self.sleepers.idle.has_candidates() || !may_idle;
         if is_none_falling_asleep && can_search {
             // The cell that it would wait for has fallen asleep by now, or waits for memory itself; or the search was not finished.
             return self.make_ready(id, ReadyReason::Turn);
         }
         // Nothing but the alarm, which may be over, ends the wait if no cell falls asleep.
-        if let Some(deadline) = deadline.filter(|deadline| is_none_falling_asleep || *deadline > self.frames.machine().now()) {
+        if let Some(deadline) = deadline.filter(|deadline| is_none_falling_asleep || *deadline > now) {
             self.set_alarm(id, deadline);
         }
         self.sleepers.swap_out_waiters.push(id);
@@ -245,6 +256,11 @@ impl State {
     /// Whether swap space takes cells.
     fn can_swap_out(&self, now: Nanos) -> bool {
         self.swap.is_some() && self.sleepers.swap_retry_at <= now
+    }
+
+    /// Whether cells that could not sleep are tried again within the time for which memory is waited for.
+    fn has_deferred(&self, now: Nanos) -> bool {
+        self.sleepers.idle.has_deferred(now + MEMORY_WAIT_MAX)
     }
 
     /// Whether cells run or are runnable, besides `own` of those that run.
@@ -275,8 +291,8 @@ impl State {
             } else if retry_at > now {
                 sleepers.place_idle(id, &mut live.idleness, IdlePart::Deferred, retry_at);
             } else if sleep_refusal(live, frames, networks).is_some() {
-                live.idleness.note_refusal(now);
-                sleepers.place_idle(id, &mut live.idleness, IdlePart::Deferred, now + SLEEP_RETRY);
+                let again = live.idleness.note_refusal(now);
+                sleepers.place_idle(id, &mut live.idleness, IdlePart::Deferred, again);
             } else if let (true, Some(until)) = (is_waiting, spared_until) {
                 sleepers.place_idle(id, &mut live.idleness, IdlePart::JustWoken, until);
             } else {

@@ -91,8 +91,10 @@ impl Shared {
             Err(error) => state.end_lost_cell(id, &error.to_string()),
         }
         let is_done = if is_postponed { state.postpone_wake(id, record) } else { Some(record) };
-        is_done.into_iter().for_each(|record| record.discard(swap));
         self.notify(&mut state);
+        drop(state);
+        // Not under the lock: the memory of each chunk may go back to the host.
+        is_done.into_iter().for_each(|record| record.discard(swap));
         self.changed.notify_all();
     }
 
@@ -133,6 +135,11 @@ impl Shared {
                         }
                         Err(error) => error.to_string(),
                     }
+                }
+                Err(RestoreError::Copy(CopyError::Absent(_))) if state.frames.reclaim_deficit() => {
+                    drop(state);
+                    state = self.lock();
+                    continue;
                 }
                 Err(RestoreError::Copy(CopyError::Absent(wanted))) => {
                     state = self.read_blocks(state, wanted, None, &mut buffer);
@@ -287,7 +294,7 @@ impl State {
 
     /// Ends a cell whose memory cannot be restored.
     fn end_lost_cell(&mut self, id: CellId, cause: &str) {
-        self.sleepers.counters.lost += 1;
+        self.sleepers.counters.lost += u64::from(self.living(id).is_some());
         self.end(id, End::Host(format!("the memory of the sleeping cell could not be restored: {cause}")));
     }
 }

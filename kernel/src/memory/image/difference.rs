@@ -13,7 +13,7 @@ use crate::memory::frames::Frames;
 use crate::memory::spaces::{MountSource, SpaceSet};
 use crate::memory::tree::{Comparison, Entry, Lookup, TREE_PAGES, Tree, View};
 use pando_abi::cell_image::TreeOrigin;
-use pando_machine::{Arena, FRAME_SIZE, FrameId};
+use pando_machine::{Arena, FRAME_SIZE, FRAMES_PER_HUGE_FRAME, FrameId};
 use std::mem;
 use std::ops::Range;
 
@@ -94,12 +94,13 @@ impl MemoryDifference {
             record.origin(origin);
         }
         let mut piece = DifferencePiece::default();
-        for _ in 0..DIFFERENCE_PIECE {
-            if *page >= TREE_PAGES {
-                break;
-            }
+        // A large page is not divided between pieces: its mapping would come back in parts, as small pages.
+        let (mut left, mut is_within_large) = (DIFFERENCE_PIECE, false);
+        while *page < TREE_PAGES && (left > 0 || is_within_large) {
+            left = left.saturating_sub(1);
             let (comparison, end) = own.compare(frames, other.unwrap_or(&empty), *page);
             let Comparison::Different { own, base } = comparison else {
+                is_within_large = false;
                 *page = end;
                 continue;
             };
@@ -112,6 +113,8 @@ impl MemoryDifference {
             }
             piece.pairs.extend(pair);
             *page = end;
+            is_within_large =
+                own.level > 1 && matches!(own.view, View::Page { .. }) && !end.is_multiple_of(u64::from(FRAMES_PER_HUGE_FRAME));
         }
         let ends_tree = *page >= TREE_PAGES;
         // The mappings of pages come before their bytes.
@@ -134,6 +137,10 @@ impl MemoryDifference {
     pub(crate) fn write(&mut self, arena: &Arena, piece: &mut DifferencePiece) -> Result<bool, DifferenceTooLarge> {
         if self.steps > COMPARED_PAGES {
             return Err(DifferenceTooLarge);
+        }
+        // Changes of mappings without pages fill it, too.
+        if self.record.bytes.len() > RECORD_CHUNK {
+            return Ok(false);
         }
         while let Some(pair) = piece.pairs.get(piece.done) {
             if self.compared >= COMPARED_PAGES {
