@@ -49,6 +49,12 @@ pub const PIECE_PAGES: u64 = 512;
 /// Pages in a template's training trace: 64 MiB.
 pub const TRACE_PAGES: usize = 1 << 14;
 
+/// Pages that a cell may have written for its copies to be expected to write all of them: 8 MiB. Of more, most belong to data at rest.
+pub const WRITTEN_PAGES: usize = 1 << 11;
+
+/// Tables and gaps that one step of a search for written pages examines, some 100 µs under the lock.
+pub const WRITTEN_STEP: u64 = 256;
+
 /// Training traces that a template keeps: enough for a majority of them to be meaningful.
 pub const TRACES: usize = 9;
 

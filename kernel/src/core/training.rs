@@ -6,7 +6,7 @@ use super::{Kernel, OperatorError};
 use crate::cell::CellId;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::Requirement;
-use crate::memory::PrefetchSet;
+use crate::memory::{PrefetchSet, TrainingTraces, WrittenPages};
 use pando_machine::PageCount;
 
 impl Kernel {
@@ -18,6 +18,31 @@ impl Kernel {
     /// The clone was started before, or one of the two cells does not live.
     pub fn train(&self, template: CellId, clone: CellId) -> Result<(), OperatorError> {
         self.invoke(Subject::Cell(clone), Operation::Train { template }).map(drop)
+    }
+
+    /// Expects of later clones of `template` that they write the pages that `cell` has written since it was cloned itself, and access those
+    /// that it was expected to access. `template` is that cell, which has frozen, or a copy of it. Replaces what the template has learned.
+    ///
+    /// # Errors
+    /// One of the two cells does not live.
+    pub fn learn_writes(&self, cell: CellId, template: CellId) -> Result<(), OperatorError> {
+        let mut written = WrittenPages::default();
+        while !self.attempt("inspect", |state| {
+            let (live, frames) = state.require(cell, Requirement::Living)?;
+            Ok(live.cell.memory.list_written(frames, &mut written))
+        })? {}
+        let mut written = Some(written);
+        let trace = self.attempt("inspect", |state| {
+            let (live, _) = state.require(cell, Requirement::Living)?;
+            Ok(live.cell.memory.expected_trace(written.take().unwrap_or_default()))
+        })?;
+        // Sorted without the lock.
+        let mut traces = Some(TrainingTraces::of(trace));
+        self.attempt("train", |state| {
+            let (live, _) = state.require(template, Requirement::Living)?;
+            live.cell.memory.traces = traces.take().unwrap_or_default();
+            Ok(())
+        })
     }
 
     /// Number of pages in a template's prefetch set.

@@ -67,6 +67,6 @@ pub(crate) use prefetch::{PrefetchBatch, PrefetchSet, TrainingTraces};
 pub use prefetch::{StartMode, StartTrace};
 pub use rules::Rules;
 pub use spaces::{ClockHand, PageSpan, SpaceSet};
-pub(crate) use spaces::{CopyBetweenError, TreeCursor, copy_between, copy_pages};
+pub(crate) use spaces::{CopyBetweenError, TreeCursor, WrittenPages, copy_between, copy_pages};
 pub use taken::{SwapNumber, TakenPage};
 pub use tree::{Count, Lookup, View};

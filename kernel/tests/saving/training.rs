@@ -3,12 +3,13 @@
 
 use crate::cell::{add_source, export, run, template};
 use pando_abi::{Hypercall, MapFlags, Permissions, Registers};
-use pando_kernel::{CellConfig, CellId, End, OperatorError, RunState, WrongState};
+use pando_kernel::{CellConfig, CellId, Disk, End, OperatorError, RunState, WrongState};
 use pando_machine::PageCount;
 use pando_testing::asm::Register::{Rax, Rbx, Rcx};
 use pando_testing::asm::{Asm, Condition, Label};
 use pando_testing::lab::{CODE, DATA, Lab, QUOTA};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 #[test]
 fn pages_that_one_clone_accessed_are_present_in_later_ones() {
@@ -79,14 +80,18 @@ fn writer(lab: &mut Lab, large: bool) -> CellId {
     write_pages(&mut asm, TOLD + 8, failed);
     asm.call_kernel(Hypercall::Exit { status: 0, signal: 0, address: 0, instruction: 0 });
     asm.bind(failed).call_kernel(Hypercall::Exit { status: 1, signal: 0, address: 0, instruction: 0 });
-    let code = asm.finish();
+    frozen(lab, &asm.finish(), large)
+}
+
+/// Runs code until it freezes, with memory in which each page has a 1.
+fn frozen(lab: &mut Lab, code: &[u8], large: bool) -> CellId {
     let kernel = &lab.kernel;
     let id = kernel.create(CellConfig { quota: ROOM, host_name: "writer".into() }).expect("room for a cell");
     let data = MapFlags { large, ..MapFlags::lazy(Permissions::READ_WRITE) };
     for (address, pages, flags) in [(CODE, 1, MapFlags::lazy(Permissions::READ_EXECUTE)), (DATA, 3 * 512, data)] {
         kernel.map(id, address, PageCount(pages), flags).expect("room for tables");
     }
-    kernel.write(id, CODE, &code).expect("its code is mapped");
+    kernel.write(id, CODE, code).expect("its code is mapped");
     for page in 0..COUNT {
         kernel.write(id, PAGES + page * 4096, &1u64.to_le_bytes()).expect("its pages are mapped");
     }
@@ -191,5 +196,83 @@ fn prefetching_never_takes_the_last_memory() {
         assert!(is_short(ROOM.0), "{free:?}");
         lab.kernel.end(glutton, End::Killed).expect("it lives");
         lab.kernel.end(id, End::Killed).expect("it is frozen");
+    }
+}
+
+/// A clone of a template that has written this many pages, far from each other, and has frozen then. Its own clones write to the same
+/// pages again.
+fn rewriter(lab: &mut Lab, count: u64) -> (CellId, CellId) {
+    // Further than the clusters in which dense pages are copied.
+    const STEP: i32 = 67 * 4096;
+    let mut asm = Asm::new();
+    let failed = asm.label();
+    for (before, after) in [(1, 2), (2, 3)] {
+        asm.call_kernel(Hypercall::Freeze {}).mov_imm(Rbx, PAGES).mov_imm(Rcx, TOLD).load(Rcx, Rcx, 0);
+        let next = asm.here();
+        asm.load(Rax, Rbx, 0).cmp_imm(Rax, before).jump_if(Condition::NotZero, failed);
+        asm.store_imm(Rbx, 0, after).add_imm(Rbx, STEP).dec(Rcx).jump_if(Condition::NotZero, next);
+    }
+    asm.call_kernel(Hypercall::Exit { status: 0, signal: 0, address: 0, instruction: 0 });
+    asm.bind(failed).call_kernel(Hypercall::Exit { status: 1, signal: 0, address: 0, instruction: 0 });
+    let template = frozen(lab, &asm.finish(), false);
+    let cell = lab.kernel.clone_cell(template, ROOM).expect("it is frozen");
+    lab.kernel.write(cell, TOLD, &count.to_le_bytes()).expect("it is mapped");
+    lab.kernel.start(cell).expect("it was not started before");
+    lab.run_all();
+    lab.kernel.wait_frozen(cell).expect("nothing fails before");
+    (template, cell)
+}
+
+#[test]
+fn a_copy_of_a_cell_that_has_run_finds_the_pages_present_that_this_cell_wrote() {
+    const WRITTEN: u64 = 19;
+    for mut lab in Lab::both() {
+        let free = lab.kernel.free();
+        let (template, cell) = rewriter(&mut lab, WRITTEN);
+        let faults = |lab: &mut Lab, of: CellId| {
+            let clone = lab.kernel.clone_cell(of, ROOM).expect("it is frozen");
+            run(lab, clone)
+        };
+        let plain = faults(&mut lab, cell);
+        assert!(plain > 10, "{plain} faults: so it is worth it");
+        let copy = lab.kernel.clone_cell(cell, ROOM).expect("it is frozen");
+        for learned in [copy, cell] {
+            lab.kernel.learn_writes(cell, learned).expect("both live");
+            let expected = lab.kernel.prefetch_set(learned).expect("it lives").0;
+            assert!((WRITTEN..WRITTEN + 8).contains(&expected), "{expected} pages: those that it wrote");
+            let faults = faults(&mut lab, learned);
+            assert!(faults <= 1, "{faults} faults, {plain} before");
+        }
+        // In a file they lie next to each other.
+        let (image, pages) = export(&lab.kernel, cell);
+        for id in [copy, cell, template] {
+            lab.kernel.end(id, End::Killed).expect("it lives");
+        }
+        let contents = lab.kernel.add_disk(Arc::clone(&pages) as Arc<_>).expect("room for a disk");
+        let id = lab.kernel.import(&image, contents, &[], ROOM).expect("a sound image");
+        lab.kernel.prefetch(id).expect("its pages can be read");
+        assert!(pages.reads.load(Ordering::Relaxed) <= 128, "{:?} of {} pages read", pages.reads, pages.blocks());
+        assert!(faults(&mut lab, id) <= 1);
+        lab.kernel.end(id, End::Killed).expect("it is frozen");
+        lab.kernel.remove_disk(contents).expect("no cell uses it");
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), free);
+    }
+}
+
+#[test]
+fn a_cell_that_has_written_much_teaches_nothing() {
+    for mut lab in Lab::both() {
+        let (template, cell) = rewriter(&mut lab, 19);
+        lab.kernel.learn_writes(template, template).expect("it lives");
+        let pages = lab.kernel.prefetch_set(template).expect("it lives").0;
+        assert!(pages > 100, "{pages} pages: all that it wrote itself");
+        let data = MapFlags { eager: true, ..MapFlags::lazy(Permissions::READ_WRITE) };
+        lab.kernel.map(cell, DATA + (1 << 30), PageCount(2048), data).expect("room for pages");
+        lab.kernel.learn_writes(cell, cell).expect("it lives");
+        assert_eq!(lab.kernel.prefetch_set(cell), Ok(PageCount(0)), "data at rest is not copied for each clone");
+        for id in [cell, template] {
+            lab.kernel.end(id, End::Killed).expect("it is frozen");
+        }
     }
 }

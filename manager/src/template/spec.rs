@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 /// The time limit of a training clone that was not requested: a server would never end.
-const TRAINING_MAX: Duration = Duration::from_secs(3);
+const TRAINING_MAX: Duration = Duration::from_secs(5);
 
 /// A template to create.
 #[derive(Clone, Debug)]

@@ -268,7 +268,7 @@ class TemplateOptions(TypedDict, total=False):
     """The number of variants: each has a different memory layout, and clones are of a random one."""
     train: bool
     """Run a clone to its end and record the pages that it touches, to prefetch them for later clones; False: run none. By
-    default one may run for three seconds, without arguments."""
+    default one may run for five seconds, without arguments."""
     train_arguments: Sequence[str]
     """The arguments of that clone."""
     train_count: Optional[int]

@@ -8,8 +8,10 @@ use super::format::{Kind, MemoryImage, MountImage, TreeImage, add};
 use crate::limits::{EXPORT_PIECE, PIECE_PAGES};
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::Frames;
+use crate::memory::prefetch::PageAccess;
 use crate::memory::spaces::{MountSource, SpaceSet};
-use crate::memory::tree::{TREE_PAGES, Tree, View, span};
+use crate::memory::tree::{Lookup, TREE_PAGES, Tree, View, span};
+use pando_abi::SpaceIndex;
 use pando_machine::FrameId;
 use std::collections::HashMap;
 
@@ -45,6 +47,10 @@ impl Contents {
 pub(crate) struct MemoryExport {
     memory: SpaceSet,
     attached: Vec<DiskId>,
+    /// Pages that clones are expected to access, and how many of them are listed. Their contents come first, so that they are near each
+    /// other in a file.
+    expected: Vec<PageAccess>,
+    listed: usize,
     /// The first page of the next tree.
     start: u64,
     /// The content of each tree so far.
@@ -58,7 +64,9 @@ impl MemoryExport {
     /// Begins to export `memory`, a clone without other users, without the first `reserved` pages of the system segment.
     pub(crate) fn new(memory: SpaceSet, reserved: u64) -> MemoryExport {
         let attached = memory.attached().map(|(disk, _)| disk).collect();
-        MemoryExport { memory, attached, start: reserved, trees: Vec::new(), page: TREE_PAGES, contents: Contents::default() }
+        let expected = memory.prefetch.trace().accesses;
+        let (trees, contents) = (Vec::new(), Contents::default());
+        MemoryExport { memory, attached, expected, listed: 0, start: reserved, trees, page: TREE_PAGES, contents }
     }
 
     /// Reserves capacity for the next step: without the lock, because all earlier pages may have to move.
@@ -68,7 +76,10 @@ impl MemoryExport {
 
     /// Lists one step's pages. Returns the content pages that were found for the first time; `None`: all pages are listed.
     pub(crate) fn piece(&mut self, frames: &Frames) -> Option<Vec<(u64, PageSource)>> {
-        let MemoryExport { memory, attached, start, trees, page, contents } = self;
+        if self.listed < self.expected.len() {
+            return Some(self.expected_piece(frames));
+        }
+        let MemoryExport { memory, attached, start, trees, page, contents, .. } = self;
         let mut budget = EXPORT_PIECE;
         let mut is_whole = true;
         for (index, tree) in memory.trees().enumerate().skip(trees.len().saturating_sub(1)) {
@@ -88,6 +99,20 @@ impl MemoryExport {
         }
         let fresh = std::mem::take(&mut contents.fresh);
         (!is_whole || !fresh.is_empty()).then_some(fresh)
+    }
+
+    /// Numbers the contents of one step's expected pages. Returns those that were found for the first time.
+    fn expected_piece(&mut self, frames: &Frames) -> Vec<(u64, PageSource)> {
+        let end = self.expected.len().min(self.listed + EXPORT_PIECE as usize);
+        for PageAccess { page, .. } in &self.expected[self.listed..end] {
+            let tree = self.memory.tree(SpaceIndex(page.space), page.at.slot as usize);
+            let source = tree.and_then(|tree| content_of(&tree.find(frames, page.at.number), frames, page.at.number, &self.attached));
+            if let Some(source) = source {
+                self.contents.number(source);
+            }
+        }
+        self.listed = end;
+        std::mem::take(&mut self.contents.fresh)
     }
 
     /// The image of all listed pages.
@@ -122,6 +147,20 @@ impl MemoryExport {
     /// Releases the clone.
     pub(crate) fn release(self, frames: &mut Frames) {
         self.memory.release(frames);
+    }
+}
+
+/// The source of a page's bytes, if an image contains them.
+fn content_of(found: &Lookup, frames: &Frames, page: u64, attached: &[DiskId]) -> Option<PageSource> {
+    let frame = found.frame(page);
+    let block = match found.view {
+        View::Block { block, .. } => Some(block),
+        _ => frame.and_then(|frame| frames.block_in(frame)),
+    };
+    match block {
+        Some(block) if attached.contains(&block.disk) => None,
+        Some(block) => Some(PageSource::Block(block)),
+        None => frame.map(PageSource::Frame),
     }
 }
 

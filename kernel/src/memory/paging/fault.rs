@@ -67,6 +67,25 @@ impl Tree {
     /// # Errors
     /// Not enough memory; nothing has changed.
     pub fn resolve(&mut self, frames: &mut Frames, account: AccountId, page: u64, access: Access) -> Result<Fault, Shortage> {
+        self.resolve_with(frames, account, (page, access), table_span(page))
+    }
+
+    /// The same, and makes no other block present than that of the page: each block that is accessed shows by a fault of its own.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn resolve_alone(&mut self, frames: &mut Frames, account: AccountId, page: u64, access: Access) -> Result<Fault, Shortage> {
+        self.resolve_with(frames, account, (page, access), page..page + 1)
+    }
+
+    /// Resolves a fault; `blocks` are the pages that a fault on a block makes present as far as they are in memory.
+    fn resolve_with(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        (page, access): (u64, Access),
+        blocks: Range<u64>,
+    ) -> Result<Fault, Shortage> {
         let found = self.find(frames, page);
         if !found.permissions().is_some_and(|permissions| access.is_allowed(permissions)) {
             return Ok(Fault::Refused);
@@ -87,7 +106,7 @@ impl Tree {
                 frames.ensure(account, PATH_TABLES + u64::from(write))?;
                 match self.resident_frame(frames, page, block) {
                     Ok(_) if write => self.populate(frames, account, page..page + 1, true).map(|_| Fault::Mapped),
-                    Ok(_) => self.map_resident(frames, account, table_span(page)).map(|()| Fault::Mapped),
+                    Ok(_) => self.map_resident(frames, account, blocks).map(|()| Fault::Mapped),
                     Err(BlockAbsence::Wanted(wanted)) => Ok(Fault::Absent(wanted)),
                     Err(BlockAbsence::Unreadable) => Ok(Fault::Unreadable),
                     Err(BlockAbsence::Short(shortage)) => Err(shortage),

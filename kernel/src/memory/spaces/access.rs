@@ -28,8 +28,10 @@ impl SpaceSet {
             self.note_written(range.first().at);
             return Ok(Fault::CopiedCluster);
         }
+        let is_traced = self.trace.is_some();
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
-        let fault = tree.resolve(frames, account, range.pages.start, access)?;
+        let resolve = if is_traced { Tree::resolve_alone } else { Tree::resolve };
+        let fault = resolve(tree, frames, account, range.pages.start, access)?;
         if matches!(fault, Fault::Copied { .. }) {
             if self.is_mounted_twice(range.slot) {
                 // The retried write makes the vCPU see the copy at only one of its addresses.

@@ -14,6 +14,7 @@
 //! - [`eviction`]: eviction of blocks from a cell's mappings
 //! - [`starts`]: traces of starts
 //! - [`training`] and [`prefetching`]: recording and copying of expected pages
+//! - [`written`]: pages that a cell has written since it was cloned
 
 mod access;
 mod cloning;
@@ -29,6 +30,7 @@ mod space;
 mod starts;
 mod taking;
 mod training;
+mod written;
 
 pub(crate) use copy_between::{CopyBetweenError, copy_between};
 pub use eviction::ClockHand;
@@ -37,3 +39,4 @@ pub use set::SpaceSet;
 pub(in crate::memory) use set::{Segment, can_hold_segment};
 pub(in crate::memory) use space::{MountSource, Space};
 pub(crate) use taking::{TreeCursor, copy_pages};
+pub(crate) use written::WrittenPages;

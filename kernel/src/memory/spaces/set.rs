@@ -197,7 +197,7 @@ impl SpaceSet {
     }
 
     /// The tree in a slot of a space.
-    pub(super) fn tree(&mut self, space: SpaceIndex, slot: usize) -> Option<&mut Tree> {
+    pub(in crate::memory) fn tree(&mut self, space: SpaceIndex, slot: usize) -> Option<&mut Tree> {
         let SpaceSet { spaces, segments, .. } = self;
         match spaces.get_mut(space.0 as usize)?.as_mut()?.at(slot)? {
             MountSource::Private(tree) => Some(tree),

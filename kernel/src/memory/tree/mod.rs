@@ -6,6 +6,7 @@
 //! - [`handle`]: a tree, its clones and its release
 //! - [`lookup`]: the entry of a page
 //! - [`compare`]: the pages at which two trees differ
+//! - [`paid`]: pages for which an account pays
 //! - [`takeable`]: pages that a parent may take, and those that it has taken
 //! - [`block_entries`]: tables that map blocks of disks
 //! - [`edit`]: the only place that changes tables
@@ -20,6 +21,7 @@ mod entry;
 mod handle;
 mod level;
 mod lookup;
+mod paid;
 mod reaper;
 mod takeable;
 

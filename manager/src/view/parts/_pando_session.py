@@ -11,6 +11,7 @@ SIGINT interrupts the code that runs, and nothing else. A clone of a session tha
 argument, too, if it has one.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -343,6 +344,9 @@ def main():
     # Modules that a recipe names are loaded before the cell is cloned.
     for name in os.environ.pop("PANDO_PRELOAD", "").split():
         __import__(name)
+    # The garbage collector writes to each object that it examines. Those that exist now need no collection in clones.
+    gc.collect()
+    gc.freeze()
     pando.ready()
     if len(sys.argv) <= 1:
         try:

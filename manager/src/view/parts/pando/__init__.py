@@ -100,6 +100,8 @@ def _reseeding():
     if "tempfile" in modules:
         steps.append(_setting(modules["tempfile"], "_name_sequence"))
     if "ssl" in modules:
+        # The first call sets OpenSSL up, and writes some megabytes.
+        modules["ssl"].RAND_add(os.urandom(48), 48.0)
         steps.append(lambda: modules["ssl"].RAND_add(os.urandom(48), 48.0))
     if "numpy.random" in modules:
         steps.append(_of_numpy(modules["numpy"].random))

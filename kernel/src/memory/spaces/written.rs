@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pages that a cell has written since it was cloned: what copies of it are expected to write, too.
+
+use super::set::SpaceSet;
+use super::space::MountSource;
+use crate::limits::{WRITTEN_PAGES, WRITTEN_STEP};
+use crate::memory::frames::Frames;
+use crate::memory::prefetch::{CellPage, TrainingTrace, VirtualPage};
+use crate::memory::tree::Tree;
+use std::collections::BTreeSet;
+
+/// A list of written pages, while it is made.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenPages {
+    /// The tree that is searched, and the next page in it.
+    tree: usize,
+    page: u64,
+    pages: Vec<CellPage>,
+}
+
+impl SpaceSet {
+    /// Adds one step's pages to a list. `true`: it is complete, or has too many pages.
+    pub(crate) fn list_written(&self, frames: &Frames, list: &mut WrittenPages) -> bool {
+        let trees = self.trees_by_place();
+        let mut budget = WRITTEN_STEP;
+        let WrittenPages { tree: position, page, pages } = list;
+        while let Some((space, slot, tree)) = trees.get(*position) {
+            let mut note = |number| {
+                if pages.len() <= WRITTEN_PAGES {
+                    pages.push(CellPage { space: *space, at: VirtualPage { slot: *slot, number } });
+                }
+            };
+            if !tree.list_paid(frames, self.account, page, &mut budget, &mut note) {
+                return pages.len() > WRITTEN_PAGES;
+            }
+            (*position, *page) = (*position + 1, 0);
+        }
+        true
+    }
+
+    /// A trace of the accesses that a copy of this memory is expected to make: those that it was expected to make itself, as a clone, and
+    /// writes to the pages that it has written. If these are too many they are left out.
+    pub(crate) fn expected_trace(&self, list: WrittenPages) -> TrainingTrace {
+        let written = if list.pages.len() > WRITTEN_PAGES { Vec::new() } else { list.pages };
+        self.prefetch.trace().with_written(written.into_iter().collect::<BTreeSet<CellPage>>())
+    }
+
+    /// All trees, each with the first space and the slot in which it is mounted.
+    fn trees_by_place(&self) -> Vec<(u32, u32, &Tree)> {
+        let (mut seen, mut trees) = (BTreeSet::new(), Vec::new());
+        for (number, space) in (0..).zip(&self.spaces) {
+            for mount in space.iter().flat_map(|space| &space.mounts) {
+                let tree = match &mount.source {
+                    MountSource::Private(tree) => Some(tree),
+                    MountSource::Segment(index) if seen.insert(index.0) => {
+                        self.segments.get(index.0 as usize).and_then(Option::as_ref).map(|segment| &segment.tree)
+                    }
+                    MountSource::Segment(_) => None,
+                };
+                trees.extend(tree.map(|tree| (number, mount.slot as u32, tree)));
+            }
+        }
+        trees
+    }
+}
