@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records of sleeping cells, which are written and read in chunks, and the budget for those that are under way.
 //!
-//! The process holds one chunk of each record at a time, besides its compressed form. The budget bounds the number of these records, however
-//! many cells fall asleep and wake up. Records that are written and those that are read have separate halves of it: a cell that wakes up may
-//! wait until another one has fallen asleep, and never the other way round.
+//! The process holds one chunk of each record at a time, besides its compressed form. The budget bounds the number of these records,
+//! however many cells fall asleep and wake up. Records that are written and those that are read have separate halves of it: a cell that
+//! wakes up may wait until another one has fallen asleep, and never the other way round.
 
 use crate::device::swap::{Swap, SwapError, SwapSlot};
 use crate::limits::{RECORD_BUDGET, RECORD_BUFFERS};

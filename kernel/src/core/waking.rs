@@ -207,8 +207,8 @@ impl State {
         }
     }
 
-    /// Takes the record of a sleeping cell, whose caller then restores it. `None`: the cell is not in swap space, or another thread restores
-    /// it already.
+    /// Takes the record of a sleeping cell, whose caller then restores it. `None`: the cell is not in swap space, or another thread
+    /// restores it already.
     pub(super) fn claim(&mut self, id: CellId) -> Option<StoredRecord> {
         let (live, _) = self.living(id)?;
         let sleep = live.sleep.as_mut()?;
