@@ -6,7 +6,7 @@ use crate::{LaunchError, Root};
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
 use pando_abi::{DescendantRecord, Event};
-use pando_kernel::{CellId, ConsolePort, End, Kernel, Outcome, RunState, Share, Weight};
+use pando_kernel::{CellId, ConsolePort, Counters, End, Kernel, Outcome, RunState, Share, Weight};
 use pando_machine::PageCount;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -176,6 +176,11 @@ pub trait Operator: Send + Sync {
     /// The resources that a living cell uses. `None`: it has ended.
     fn usage(&self, cell: CellId) -> Option<CellUse>;
 
+    /// The same for each of several cells.
+    fn usages(&self, cells: &[CellId]) -> Vec<Option<CellUse>> {
+        cells.iter().map(|cell| self.usage(*cell)).collect()
+    }
+
     /// The living descendants of a cell, parents before their children; of many, only some. None: it has ended.
     fn descendants(&self, cell: CellId) -> Vec<Descendant>;
 
@@ -187,6 +192,11 @@ pub trait Operator: Send + Sync {
 
     /// Memory that is free for cells.
     fn available(&self) -> PageCount;
+}
+
+fn cell_use(state: RunState, counters: &Counters, used: PageCount) -> CellUse {
+    let is_asleep = matches!(state, RunState::Asleep { .. });
+    CellUse { memory: used, cpu: counters.cpu, exits: Some(counters.exits), is_asleep }
 }
 
 impl Operator for Kernel {
@@ -270,9 +280,12 @@ impl Operator for Kernel {
     }
 
     fn usage(&self, cell: CellId) -> Option<CellUse> {
-        let (state, counters, usage) = self.inspect(cell).ok()?;
-        let is_asleep = matches!(state, RunState::Asleep { .. });
-        Some(CellUse { memory: usage.used, cpu: counters.cpu, exits: Some(counters.exits), is_asleep })
+        self.inspect(cell).ok().map(|(state, counters, usage)| cell_use(state, &counters, usage.used))
+    }
+
+    fn usages(&self, cells: &[CellId]) -> Vec<Option<CellUse>> {
+        let each = self.inspect_all(cells).into_iter();
+        each.map(|cell| cell.map(|(state, counters, usage)| cell_use(state, &counters, usage.used))).collect()
     }
 
     fn descendants(&self, cell: CellId) -> Vec<Descendant> {

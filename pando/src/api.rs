@@ -3,6 +3,7 @@
 
 mod convert;
 mod signal;
+mod token;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
 
 pub use signal::Signal;
+pub use token::{CellSum, NewToken, Token, TokenSpec};
 
 /// Control characters that a text may hold, however short it is.
 const CONTROLS_MAX: usize = 64;
@@ -71,6 +73,9 @@ pub struct Server {
     pub free_bytes: u64,
     /// Clones that can reach external networks at a time.
     pub gateways: usize,
+    /// The address for clients with a token; missing if there is none.
+    #[serde(default)]
+    pub control: Option<String>,
     /// The address at which clients reach cells by name; missing if there is none.
     #[serde(default)]
     pub listen: Option<String>,

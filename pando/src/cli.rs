@@ -16,6 +16,7 @@ use crate::page::Page;
 use crate::pull::PullOptions;
 use crate::service::Serve;
 use crate::templates;
+use crate::token;
 use crate::trace::Trace;
 use crate::volume;
 use clap::{Parser, Subcommand};
@@ -99,6 +100,11 @@ pub(crate) enum Command {
         /// Print one JSON object
         #[arg(long)]
         json: bool,
+    },
+    /// Create and manage tokens for `pando serve --control`: credentials for some of the cells
+    Token {
+        #[command(subcommand)]
+        command: token::Command,
     },
     /// Pull a container image from a registry
     Pull(PullOptions),

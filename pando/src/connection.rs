@@ -2,6 +2,7 @@
 //! The connection to `pando serve`, with its requests and answers.
 
 use crate::failure::Failure;
+use crate::socket::ServiceAddress;
 use crate::{api, environment, socket};
 use axum::body::Bytes;
 use http_body_util::channel::{Channel, Sender};
@@ -9,6 +10,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, LINK};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use pando_manager::template::TemplateStore;
@@ -16,8 +18,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 
 /// Bytes of input per read.
@@ -28,7 +30,7 @@ const QUEUED_PIECES: usize = 4;
 /// A connectable server.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    socket: PathBuf,
+    address: ServiceAddress,
 }
 
 impl Client {
@@ -37,14 +39,18 @@ impl Client {
     /// # Errors
     /// The socket's directory is unknown.
     pub(crate) fn find() -> Result<Option<Client>, Failure> {
+        if let Some(address) = socket::control()? {
+            return Ok(Some(Client { address }));
+        }
         let socket = socket::default_path()?;
         // The socket of a killed server refuses connections.
-        Ok(std::os::unix::net::UnixStream::connect(&socket).is_ok().then_some(Client { socket }))
+        let is_open = std::os::unix::net::UnixStream::connect(&socket).is_ok();
+        Ok(is_open.then_some(Client { address: ServiceAddress::Socket(socket) }))
     }
 
     /// The server at this socket.
     pub(crate) fn at(socket: PathBuf) -> Client {
-        Client { socket }
+        Client { address: ServiceAddress::Socket(socket) }
     }
 
     /// Finds this user's server.
@@ -61,6 +67,9 @@ impl Client {
     /// # Errors
     /// It does not answer, or uses another directory.
     pub(crate) fn server(&self) -> Result<api::Server, Failure> {
+        if matches!(self.address, ServiceAddress::Control { .. }) {
+            return Err(Failure::OnlyControl);
+        }
         let server: api::Server = wait_for(self.get("/v1"))?;
         let ours = TemplateStore::of(&environment::caller())?.directory().to_path_buf();
         // A path that does not exist yet cannot be canonicalized.
@@ -90,6 +99,18 @@ impl Client {
     /// The same.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.ask(Method::GET, path, &()).await
+    }
+
+    /// Requests a page of a list. Returns the path of the next page, too; `None`: it is the last one.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn page<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Option<String>), Failure> {
+        let answer = self.open(path).await?;
+        let link = answer.headers().get(LINK).and_then(|link| link.to_str().ok()?.strip_prefix('<')?.strip_suffix(">; rel=\"next\""));
+        let next = link.map(String::from);
+        let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
+        Ok((serde_json::from_slice(&bytes).map_err(|error| Failure::Gone(error.into()))?, next))
     }
 
     /// Sends bytes.
@@ -180,11 +201,13 @@ impl Client {
         kind: &str,
         body: BoxBody<Bytes, Infallible>,
     ) -> Result<Response<Incoming>, Failure> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(Failure::Gone)?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(gone)?;
-        // The task ends when its answer has been read.
-        tokio::spawn(connection);
         let request = Request::builder().method(method).uri(path).header("host", "pando").header("content-type", kind);
+        let (mut sender, request) = match &self.address {
+            ServiceAddress::Socket(socket) => (open(UnixStream::connect(socket).await).await?, request),
+            ServiceAddress::Control { address, token } => {
+                (open(TcpStream::connect(address).await).await?, request.header(AUTHORIZATION, format!("Bearer {token}")))
+            }
+        };
         let request = request.body(body).map_err(|error| Failure::Gone(std::io::Error::other(error)))?;
         let answer = sender.send_request(request).await.map_err(gone)?;
         if answer.status().is_success() {
@@ -194,6 +217,16 @@ impl Client {
         let problem: api::Problem = serde_json::from_slice(&bytes).map_err(|error| Failure::Gone(error.into()))?;
         Err(Failure::Asked { problem: problem.problem, message: problem.message })
     }
+}
+
+/// Begins HTTP on a connection.
+async fn open<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: std::io::Result<S>,
+) -> Result<http1::SendRequest<BoxBody<Bytes, Infallible>>, Failure> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream.map_err(Failure::Gone)?)).await.map_err(gone)?;
+    // The task ends when its answer has been read.
+    tokio::spawn(connection);
+    Ok(sender)
 }
 
 /// Sends the first line, then standard input once the request is accepted: a refused request consumes no input.
@@ -283,34 +316,37 @@ const PAGE: usize = 1000;
 /// No server runs.
 pub(crate) fn list(descendants: bool) -> Result<Vec<api::Cell>, Failure> {
     let mut cells = Vec::new();
-    visit_cells(descendants, |cell| {
+    visit_cells(descendants, None, PAGE, |cell| {
         cells.push(cell);
         Ok(true)
     })?;
     Ok(cells)
 }
 
-/// Calls `visit` for each of these cells, in the order of their numbers, until it returns `false`. They are requested page by page.
+/// Calls `visit` for each of these cells, or only for those in a state, in the order of their numbers, until it returns `false`. They are
+/// requested page by page, `limit` at most in each.
 ///
 /// # Errors
 /// No server runs, or `visit` fails.
-pub(crate) fn visit_cells(descendants: bool, mut visit: impl FnMut(api::Cell) -> Result<bool, Failure>) -> Result<(), Failure> {
+pub(crate) fn visit_cells(
+    descendants: bool,
+    state: Option<api::CellState>,
+    limit: usize,
+    mut visit: impl FnMut(api::Cell) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
     let client = Client::need()?;
     wait_for(async {
-        let mut after = 0;
-        loop {
-            let path = format!("/v1/cells?descendants={descendants}&after={after}&limit={PAGE}");
-            let page: Vec<api::Cell> = client.get(&path).await?;
-            let is_last = page.len() != PAGE;
+        let state = state.map_or_else(String::new, |state| format!("&state={state}"));
+        let mut path = Some(format!("/v1/cells?descendants={descendants}&limit={}{state}", limit.clamp(1, PAGE)));
+        while let Some(present) = path {
+            let (page, next): (Vec<api::Cell>, _) = client.page(&present).await?;
             for cell in page {
-                after = cell.id;
                 if !visit(cell)? {
                     return Ok(());
                 }
             }
-            if is_last {
-                return Ok(());
-            }
+            path = next;
         }
+        Ok(())
     })
 }

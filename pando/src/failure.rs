@@ -149,6 +149,25 @@ pub(crate) enum Failure {
     /// No service accepts connections.
     #[error("cannot connect to `pando serve` at {}: it is not running: start `pando serve`", escaped(.0))]
     NoServer(PathBuf),
+    /// The service cannot listen for clients with a token.
+    #[error("cannot listen at {address} for clients with a token: {}: choose another address (--control)", host::plain(.source))]
+    Control {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The environment names a service by an invalid address.
+    #[error("PANDO_HOST={}: not an address: give tcp://HOST:PORT, such as tcp://127.0.0.1:9000", escaped(.0))]
+    InvalidHost(String),
+    /// A command that needs the service's socket.
+    #[error(
+        "cannot do this at PANDO_HOST: a token allows ps, inspect, stats, logs, kill, sleep and wake only: unset PANDO_HOST to use the service of this host"
+    )]
+    OnlyControl,
+    /// The environment names a service, and no token for it.
+    #[error("cannot use `pando serve` at {}: set PANDO_TOKEN to a token that `pando token create` printed there", escaped(.0))]
+    NoToken(String),
     /// Options that need the service, with others that it does not support.
     #[error(
         "cannot run this clone in `pando serve` (-d, --network): it needs a stored template, and does not support -P, --link, --pcap, or --net other than gateway: omit these options, or omit -d and --network"

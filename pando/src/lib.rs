@@ -42,6 +42,7 @@ mod stats;
 mod table;
 mod templates;
 mod terminal;
+mod token;
 mod trace;
 mod volume;
 
@@ -74,6 +75,7 @@ pub fn main() -> ExitCode {
         cli::Command::Inspect(options) => client::inspect(&options),
         cli::Command::Attach(options) => client::attach(&options),
         cli::Command::Commit(options) => client::commit(&options),
+        cli::Command::Token { command } => token::command(&command),
         cli::Command::Sleep(options) => client::sleep(&options),
         cli::Command::Wake(options) => client::wake(&options),
         cli::Command::Stats { cell, json } => client::stats(cell.as_deref(), json),

@@ -15,6 +15,38 @@ use std::path::{Path, PathBuf};
 /// The variable that names the socket of another service.
 const NAMED: &str = "PANDO_SOCKET";
 
+/// The variable that names the control address of a service.
+const HOST: &str = "PANDO_HOST";
+/// The variable with the token for it.
+const TOKEN: &str = "PANDO_TOKEN";
+
+/// The address of a service.
+#[derive(Clone, Debug)]
+pub(crate) enum ServiceAddress {
+    /// Its socket.
+    Socket(PathBuf),
+    /// Its control address, for which a token is needed.
+    Control {
+        /// The host and the port.
+        address: String,
+        /// The token.
+        token: String,
+    },
+}
+
+/// The control address and the token that the environment names, if it does.
+///
+/// # Errors
+/// The address is invalid, or the token is missing.
+pub(crate) fn control() -> Result<Option<ServiceAddress>, Failure> {
+    let Some(host) = std::env::var_os(HOST).filter(|host| !host.is_empty()) else { return Ok(None) };
+    let host = host.to_string_lossy().into_owned();
+    let has_port = |address: &str| address.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
+    let Some(address) = host.strip_prefix("tcp://").filter(|address| has_port(address)) else { return Err(Failure::InvalidHost(host)) };
+    let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty()).ok_or_else(|| Failure::NoToken(address.into()))?;
+    Ok(Some(ServiceAddress::Control { address: address.into(), token }))
+}
+
 /// The socket that the environment names, if it does.
 pub(crate) fn named() -> Option<PathBuf> {
     std::env::var_os(NAMED).map(PathBuf::from).filter(|path| path.is_absolute())

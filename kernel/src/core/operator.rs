@@ -363,6 +363,18 @@ impl Kernel {
         self.query("inspect", id, |live, frames| (live.execution.run_state(), live.cell.counters, frames.usage(live.cell.memory.account())))
     }
 
+    /// The same for several cells at one moment, so only for a limited number. `None`: there is no such living cell.
+    #[must_use]
+    pub fn inspect_all(&self, ids: &[CellId]) -> Vec<Option<(RunState, Counters, Usage)>> {
+        let mut inspected = Vec::with_capacity(ids.len());
+        let mut state = self.shared.lock();
+        inspected.extend(ids.iter().map(|id| {
+            let (live, frames) = state.living(*id)?;
+            Some((live.execution.run_state(), live.cell.counters, frames.usage(live.cell.memory.account())))
+        }));
+        inspected
+    }
+
     /// Number of living cells.
     #[must_use]
     pub fn cells(&self) -> usize {

@@ -10,7 +10,7 @@ use super::origin::CellOrigin;
 use super::pool::TemplatePool;
 use super::read_positions::ReadPositions;
 use super::restart_policy::RestartPolicy;
-use super::spec::{CellOutcome, CellSignal, CellSummary, EndReason, ManagedCellSpec, ProgramConfiguration};
+use super::spec::{CellOutcome, CellSignal, EndReason, ManagedCellSpec, ProgramConfiguration};
 use super::tasks::lock;
 use super::virtual_hosts::CellPorts;
 use super::{Manager, ManagerError};
@@ -20,8 +20,9 @@ use crate::time_limits::TimeLimits;
 use bytes::Bytes;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
-use pando_launch::{CellUse, Command, LaunchError, Nesting, Operator};
+use pando_launch::{Command, LaunchError, Nesting, Operator};
 use pando_machine::PageCount;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -44,16 +45,16 @@ pub struct ManagedCell {
     pub(super) id: u64,
     pub(super) spec: ManagedCellSpec,
     /// The ID of the container image that it sees.
-    image: Option<String>,
+    pub(super) image: Option<String>,
     pub(super) operator: Arc<dyn Operator>,
     pub(super) pool: Arc<TemplatePool>,
     pub(super) cell: CellId,
-    addresses: Option<Addresses>,
+    pub(super) addresses: Option<Addresses>,
     /// Its published ports.
-    ports: CellPorts,
+    pub(super) ports: CellPorts,
     port: Arc<ConsolePort>,
     since: Instant,
-    started: SystemTime,
+    pub(super) started: SystemTime,
     time_limits: TimeLimits,
     state: Mutex<CellState>,
     /// The clients for which it waits.
@@ -509,39 +510,9 @@ impl ManagedCell {
         self.lock().log.dropped()
     }
 
-    /// Its state.
-    pub fn summary(&self) -> CellSummary {
-        let outcome = self.lock().outcome.clone();
-        let CellUse { memory, cpu, exits, is_asleep } = self.operator.usage(self.cell).unwrap_or_else(|| CellUse {
-            memory: PageCount(0),
-            cpu: outcome.as_ref().map_or(Duration::ZERO, |outcome| outcome.cpu),
-            exits: outcome.as_ref().map(|outcome| outcome.exits),
-            is_asleep: false,
-        });
-        CellSummary {
-            id: self.id,
-            name: self.name(),
-            host_name: host_name(&self.spec, self.id),
-            source: self.spec.source.clone(),
-            image: self.image.clone(),
-            labels: self.spec.labels.clone(),
-            arguments: self.spec.arguments.clone(),
-            addresses: self.addresses,
-            ports: if outcome.is_none() { self.ports.of(&self.name()) } else { Vec::new() },
-            started: self.started,
-            memory,
-            cpu,
-            exits,
-            is_asleep,
-            restarts: self.spec.restarts,
-            outcome,
-            descendants: Vec::new(),
-        }
-    }
-
-    /// Its state, with its nested cells.
-    pub fn summary_with_descendants(&self) -> CellSummary {
-        CellSummary { descendants: self.operator.descendants(self.cell), ..self.summary() }
+    /// Its labels.
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.spec.labels
     }
 
     /// Takes note that a client has asked it to end.
@@ -591,6 +562,6 @@ fn name(spec: &ManagedCellSpec, id: u64) -> String {
 }
 
 /// The host name of a cell: the requested one, or its name.
-fn host_name(spec: &ManagedCellSpec, id: u64) -> String {
+pub(super) fn host_name(spec: &ManagedCellSpec, id: u64) -> String {
     spec.host_name.clone().unwrap_or_else(|| name(spec, id))
 }

@@ -15,6 +15,7 @@ mod gateways;
 mod idle;
 mod index;
 mod jobs;
+mod listing;
 mod loaded;
 mod log;
 mod names;
@@ -64,6 +65,7 @@ pub use cell::ManagedCell;
 pub use error::ManagerError;
 pub use gateways::PreparedGateways;
 pub use jobs::StartedJob;
+pub use listing::{CellPage, CellSum, PageQuery};
 pub use provider::TemplateSummary;
 pub use reader::Reader;
 pub use restart_policy::RestartPolicy;
@@ -370,11 +372,6 @@ impl Manager {
     /// There is none.
     pub fn cell(&self, id: u64) -> Result<Arc<ManagedCell>, ManagerError> {
         self.lock().get(id).cloned().ok_or_else(|| ManagerError::NoSuchCell(id.to_string()))
-    }
-
-    /// Up to `limit` cells, running and ended, with numbers above `after`, in their order.
-    pub fn cells(&self, after: u64, limit: usize) -> Vec<Arc<ManagedCell>> {
-        self.lock().page(after, limit)
     }
 
     /// Terminates a cell, and removes it with its output. It is not started again.

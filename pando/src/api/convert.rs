@@ -85,11 +85,7 @@ impl From<CellSummary> for api::Cell {
             ports: ports.into_iter().map(Into::into).collect(),
             // A clock of the host that is far from the present is no reason to fail.
             started: Timestamp::try_from(started).unwrap_or_default(),
-            state: match &outcome {
-                Some(_) => CellState::Ended,
-                None if is_asleep => CellState::Asleep,
-                None => CellState::Running,
-            },
+            state: state(outcome.is_some(), is_asleep),
             memory_bytes: memory.bytes(),
             cpu_seconds: cpu.as_secs_f64(),
             exits,
@@ -97,6 +93,31 @@ impl From<CellSummary> for api::Cell {
             outcome: outcome.map(Into::into),
             descendants: descendants.into_iter().map(Into::into).collect(),
         }
+    }
+}
+
+fn state(has_ended: bool, is_asleep: bool) -> CellState {
+    match (has_ended, is_asleep) {
+        (true, _) => CellState::Ended,
+        (false, true) => CellState::Asleep,
+        (false, false) => CellState::Running,
+    }
+}
+
+impl CellState {
+    /// The state of a cell.
+    pub fn of(cell: &CellSummary) -> CellState {
+        state(cell.outcome.is_some(), cell.is_asleep)
+    }
+}
+
+impl std::fmt::Display for CellState {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            CellState::Running => "running",
+            CellState::Asleep => "asleep",
+            CellState::Ended => "ended",
+        })
     }
 }
 
@@ -162,6 +183,7 @@ impl From<&Manager> for api::Server {
             running,
             memory_bytes: memory.bytes(),
             gateways,
+            control: None,
             listen: listening.map(|hosts| hosts.address.to_string()),
             free_bytes: free.bytes(),
         }

@@ -127,7 +127,10 @@ pub(crate) fn ps(listing: &Listing) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     let mut left = listing.limit.unwrap_or(usize::MAX);
     let mut has_head = listing.quiet || listing.json;
-    visit_cells(listing.tree, |cell| {
+    // Cells that the service does not select may precede the first ones.
+    let is_selected_there = listing.filters.is_empty() && (listing.state.is_some() || listing.all);
+    let page = if is_selected_there { left } else { usize::MAX };
+    visit_cells(listing.tree, listing.state, page, |cell| {
         if !std::mem::replace(&mut has_head, true) {
             Row::head().print(&mut out)?;
         }

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -35,12 +35,37 @@ const REFUSALS: usize = 16;
 /// How long to wait if the host has no descriptor for another connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// A listening socket.
+pub(super) trait Accept {
+    /// A connection.
+    type Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for the next connection.
+    async fn next(&self) -> io::Result<Self::Connection>;
+}
+
+impl Accept for UnixListener {
+    type Connection = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Accept for TcpListener {
+    type Connection = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
 /// Accepts and serves connections forever, at most `most` at a time.
-pub(super) async fn answer(listener: UnixListener, router: Router, most: usize) -> io::Result<()> {
+pub(super) async fn answer(listener: impl Accept, router: Router, most: usize) -> io::Result<()> {
     let (permits, refusals) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(REFUSALS)));
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let stream = match listener.next().await {
+            Ok(stream) => stream,
             // The client has disconnected, or the host lacks resources: retry later.
             Err(_) => {
                 sleep(PAUSE).await;
@@ -67,7 +92,7 @@ pub(super) async fn answer(listener: UnixListener, router: Router, most: usize) 
 }
 
 /// Answers that there are too many connections.
-async fn refuse(mut stream: UnixStream, most: usize) -> io::Result<()> {
+async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, most: usize) -> io::Result<()> {
     let message = format!(
         "all {most} connections of this service are in use: close some, or start it with a higher limit of open files (`ulimit -n`)"
     );

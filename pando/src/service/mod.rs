@@ -6,6 +6,7 @@
 //! that answer, and those for blocking work.
 
 mod connections;
+mod control;
 mod jobs;
 mod problem;
 mod program_routes;
@@ -14,13 +15,15 @@ mod queries;
 mod request;
 mod routes;
 mod streams;
+mod token_routes;
+mod tokens;
 mod watch;
 
 use crate::failure::Failure;
 use crate::size::Size;
 use crate::{diagnostics, environment, nested, socket};
-use axum::Router;
 use axum::routing::get;
+use axum::{Extension, Router};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use pando_confine::Needs;
@@ -31,13 +34,15 @@ use pando_manager::descriptors::Descriptors;
 use pando_manager::template::{TemplateStore, create_private_directory};
 use pando_manager::{host, machine};
 use problem::Problem;
+use routes::ControlAddress;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
+use tokens::Tokens;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use utoipa_axum::router::OpenApiRouter;
@@ -46,6 +51,8 @@ use utoipa_axum::router::OpenApiRouter;
 const ANSWERING: usize = 2;
 /// Threads that load templates and clone them.
 const BLOCKING: usize = 16;
+/// Connections of clients with a token: they take none from those of the socket's owner.
+const CONTROL_CONNECTIONS: usize = 64;
 
 /// Options of `pando serve`.
 #[derive(Debug, Args)]
@@ -78,6 +85,11 @@ pub(crate) struct Serve {
     /// The domain of the cells' names for --listen: its names and all names below it must lead to that address
     #[arg(long, value_name = "DOMAIN", default_value = "cells.localhost", requires = "listen", value_parser = crate::options::domain)]
     domain: String,
+
+    /// Listen at this address of the loopback interface for clients with a token (`pando token create`): a cell with
+    /// `--allow host:PORT`, such as one with a server for remote shells
+    #[arg(long, value_name = "ADDR:PORT", value_parser = loopback)]
+    control: Option<SocketAddr>,
 
     /// Keep the memory of sleeping cells in an unlinked file of SIZE in this directory (repeatable) [default: compressed in memory, up to
     /// an eighth of --memory]
@@ -115,6 +127,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     }
     let descriptors = Descriptors::divide();
     descriptors.check_service()?;
+    let control = options.control.map(ControlSocket::open).transpose()?;
     // Taken first: the processes of gateways do not keep it.
     let inherited = if options.socket.is_none() { socket::inherited()? } else { None };
     // Started while there is one thread, and no resource that another process should not have.
@@ -146,7 +159,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let manager = Manager::start(config, gateways)?;
     let receiving = options.gateways > 0 || options.listen.is_some();
     let needs = Needs { writing_back: true, serving: true, receiving, ..Needs::default() };
-    answer(manager, socket, descriptors.connections, Some(needs))
+    answer(manager, (socket, control), descriptors.connections, Some(needs))
 }
 
 /// Serves in a cell, which confines the process already.
@@ -155,6 +168,7 @@ fn serve_inside(options: &Serve, device: CellsDevice) -> Result<u8, Failure> {
         (!options.show.is_empty(), "--show"),
         (options.gateways > 0, "--gateways"),
         (options.listen.is_some(), "--listen"),
+        (options.control.is_some(), "--control"),
         (!options.swap.is_empty(), "--swap"),
         (options.sleep_after.is_some(), "--sleep-after"),
     ];
@@ -171,28 +185,48 @@ fn serve_inside(options: &Serve, device: CellsDevice) -> Result<u8, Failure> {
     let memory = options.memory.map_or_else(host::memory, Size::pages);
     let config =
         ManagerConfig { environment, store, memory, shown: Vec::new(), writable: Vec::new(), descriptors, swap: SwapConfig::default() };
-    answer(Manager::start_nested(device, config)?, socket, descriptors.connections, None)
+    answer(Manager::start_nested(device, config)?, (socket, None), descriptors.connections, None)
 }
 
 /// Answers requests until a signal comes, on at most `connections` at a time. Limits the process to the system calls that it needs.
-fn answer(manager: Manager, socket: ServiceSocket, connections: usize, needs: Option<Needs>) -> Result<u8, Failure> {
+fn answer(
+    manager: Manager,
+    (socket, control): (ServiceSocket, Option<ControlSocket>),
+    connections: usize,
+    needs: Option<Needs>,
+) -> Result<u8, Failure> {
     let ServiceSocket { listener, path, is_inherited, .. } = socket;
+    let (manager, tokens) = (Arc::new(manager), Arc::<Tokens>::default());
+    let address = control.as_ref().map(|control| control.address);
     let runtime = runtime().map_err(Failure::Thread)?;
     let listening = manager.summary().listening;
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
+        let control = control.map(|control| tokio::net::TcpListener::from_std(control.listener)).transpose()?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         needs.map_or(Ok(()), machine::limit_calls)?;
         diagnostics::note(&format_args!("serving at {}", path.display()));
         if let Some(VirtualHosts { address, domain }) = listening {
             diagnostics::note(&format_args!("cells with a port published by name are at http://NAME.{domain}:{}/", address.port()));
         }
+        if let Some(address) = address {
+            diagnostics::note(&format_args!("clients with a token are served at {address} (PANDO_HOST=tcp://{address})"));
+        }
+        let routes = router(Arc::clone(&manager), Arc::clone(&tokens), ControlAddress(address));
+        let for_tokens = control::router(routes.clone(), manager, tokens);
+        let controlled = async move {
+            match control {
+                Some(control) => connections::answer(control, for_tokens, CONTROL_CONNECTIONS.min(connections)).await,
+                None => std::future::pending().await,
+            }
+        };
         let stopped = async move {
             tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} };
         };
         // Cells end with the process, and so do requests that wait for them.
         tokio::select! {
-            served = connections::answer(listener, router(manager), connections) => served,
+            served = connections::answer(listener, routes, connections) => served,
+            served = controlled => served,
             () = stopped => Ok(()),
         }
         .map_err(Failure::Print)
@@ -233,12 +267,42 @@ impl ServiceSocket {
     }
 }
 
+/// The socket at which the service listens for clients with a token.
+struct ControlSocket {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl ControlSocket {
+    fn open(address: SocketAddr) -> Result<ControlSocket, Failure> {
+        let opened = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(ControlSocket { address: listener.local_addr()?, listener })
+        };
+        opened().map_err(|source| Failure::Control { address, source })
+    }
+}
+
+/// Parses an address of the loopback interface: tokens are sent in the clear.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| format!("`{text}` is not an address: give ADDR:PORT, such as 127.0.0.1:9000"))?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err(format!(
+        "{} is not an address of the loopback interface, and tokens are not encrypted: give 127.0.0.1:{}",
+        address.ip(),
+        address.port()
+    ))
+}
+
 /// All routes, with their description at `/v1/openapi.json`.
-fn router(manager: Manager) -> Router {
+fn router(manager: Arc<Manager>, tokens: Arc<Tokens>, control: ControlAddress) -> Router {
     let (router, description) = OpenApiRouter::split_for_parts(routes::router());
     let description = description.to_json().unwrap_or_default();
     let described = move || async move { ([("content-type", "application/json")], description) };
-    let router = router.route("/v1/openapi.json", get(described)).with_state(Arc::new(manager));
+    let router = router.route("/v1/openapi.json", get(described)).with_state(manager).layer(Extension(tokens)).layer(Extension(control));
     router.layer(axum::middleware::map_response(problem::uniform))
 }
 

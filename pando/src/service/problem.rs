@@ -29,6 +29,22 @@ impl Problem {
         Problem { status: StatusCode::BAD_REQUEST, word: "bad-request", message: message.into() }
     }
 
+    /// The request has no valid token.
+    pub(super) fn unauthorized(message: impl Into<String>) -> Problem {
+        Problem { status: StatusCode::UNAUTHORIZED, word: "unauthorized", message: message.into() }
+    }
+
+    /// The token does not allow the request.
+    pub(super) fn forbidden(message: impl Into<String>) -> Problem {
+        Problem { status: StatusCode::FORBIDDEN, word: "forbidden", message: message.into() }
+    }
+
+    /// There is no token with this number.
+    pub(super) fn no_such_token(id: u64) -> Problem {
+        let message = format!("no token has the number {id}: `pando token ls` lists them");
+        Problem { status: StatusCode::NOT_FOUND, word: "no-such-token", message }
+    }
+
     /// The client takes too long to send its request.
     pub(super) fn timeout(message: impl Into<String>) -> Problem {
         Problem { status: StatusCode::REQUEST_TIMEOUT, word: "timeout", message: message.into() }

@@ -147,10 +147,13 @@ fn source(new: &api::NewCell) -> Result<CellSource, Problem> {
     Ok(CellSource::Program(view.into()))
 }
 
-/// Checks the number and the length of labels, which are kept with the cell.
-fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
+/// Checks the number and the length of labels, which are kept.
+///
+/// # Errors
+/// There are too many, or one is too long or has no name.
+pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
     if labels.len() > LABELS_MAX {
-        return Err(Problem::request(format!("labels: a cell can have {LABELS_MAX}")));
+        return Err(Problem::request(format!("labels: give at most {LABELS_MAX}")));
     }
     match labels.iter().find(|(name, value)| name.is_empty() || name.len() > LABEL_MAX || value.len() > LABEL_MAX) {
         None => Ok(()),

@@ -4,17 +4,19 @@
 use super::problem::Problem;
 use super::queries::{EndOfInputQuery, KillQuery, LINES};
 use super::streams::{ClientGone, Incoming, Outgoing};
-use super::{blocking, connections, program_routes, prometheus, request};
+use super::tokens::Scope;
+use super::{blocking, connections, program_routes, prometheus, request, token_routes};
 use crate::api;
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use pando_manager::cells::{CellSignal, ManagedCell, ManagedCellSpec, Manager, ManagerError, OutputPiece, Reader};
+use axum::{Extension, Json};
+use pando_manager::cells::{CellPage, CellSignal, ManagedCell, ManagedCellSpec, Manager, ManagerError, OutputPiece, PageQuery, Reader};
 use pando_manager::template::{OpenTemplate, TemplateName, TemplateRef};
 use serde::Deserialize;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -70,17 +72,23 @@ pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
         .routes(routes!(program_routes::watch_files))
         .routes(routes!(freeze))
         .routes(routes!(fork))
+        .routes(routes!(token_routes::tokens, token_routes::make_token))
+        .routes(routes!(token_routes::remove_token))
         .layer(from_fn(connections::limit_body))
         .merge(streams)
         .layer(DefaultBodyLimit::max(REQUEST_MAX))
 }
 
+/// The address for clients with a token.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ControlAddress(pub(super) Option<SocketAddr>);
+
 type RouteResult<T> = Result<T, Problem>;
 
 /// Returns the server's state.
 #[utoipa::path(get, path = "/v1", responses((status = 200, body = api::Server)))]
-async fn server(State(manager): State<Arc<Manager>>) -> Json<api::Server> {
-    Json(api::Server::from(&*manager))
+async fn server(State(manager): State<Arc<Manager>>, Extension(control): Extension<ControlAddress>) -> Json<api::Server> {
+    Json(api::Server { control: control.0.map(|address| address.to_string()), ..api::Server::from(&*manager) })
 }
 
 /// Returns metrics in the text format that Prometheus reads.
@@ -215,15 +223,38 @@ struct CellsQuery {
     /// List cells with greater numbers only: the last number of the page before.
     #[serde(default)]
     after: u64,
-    /// The number of cells to list [default: all].
+    /// The number of cells of a page [default: all].
     limit: Option<usize>,
+    /// List cells in this state only.
+    #[param(inline)]
+    state: Option<api::CellState>,
 }
 
 /// Lists the running cells and those that ended last, in the order of their numbers.
+///
+/// If there is another page, the header `link` leads to it (`rel="next"`). A page may have fewer cells than its limit, or none.
 #[utoipa::path(get, path = "/v1/cells", params(CellsQuery), responses((status = 200, body = Vec<api::Cell>)))]
-async fn cells(State(manager): State<Arc<Manager>>, Query(query): Query<CellsQuery>) -> Json<Vec<api::Cell>> {
-    let summary = |cell: &Arc<ManagedCell>| if query.descendants { cell.summary_with_descendants() } else { cell.summary() };
-    Json(manager.cells(query.after, query.limit.unwrap_or(usize::MAX)).iter().map(|cell| summary(cell).into()).collect())
+async fn cells(
+    State(manager): State<Arc<Manager>>,
+    scope: Option<Extension<Scope>>,
+    Query(query): Query<CellsQuery>,
+) -> RouteResult<Response> {
+    let CellsQuery { descendants, after, limit, state } = query;
+    let page = blocking(move || {
+        Ok(manager.page(PageQuery { after, limit, has_descendants: descendants }, |cell| {
+            state.is_none_or(|state| api::CellState::of(cell) == state) && scope.as_ref().is_none_or(|scope| scope.contains(&cell.labels))
+        }))
+    });
+    let CellPage { cells, next } = page.await?;
+    let cells: Vec<api::Cell> = cells.into_iter().map(api::Cell::from).collect();
+    let mut answer = Json(cells).into_response();
+    if let Some(next) = next {
+        let state = state.map_or_else(String::new, |state| format!("&state={state}"));
+        let limit = limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
+        let link = format!("</v1/cells?after={next}&descendants={descendants}{limit}{state}>; rel=\"next\"");
+        answer.headers_mut().insert(header::LINK, link.parse().map_err(Problem::server)?);
+    }
+    Ok(answer)
 }
 
 /// Clones a template, and returns while the clone runs.

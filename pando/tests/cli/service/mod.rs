@@ -14,3 +14,4 @@ mod python_client;
 mod serve;
 mod sleep;
 mod socket_activation;
+mod supervisor;

@@ -170,3 +170,63 @@ fn a_service_that_is_killed_leaves_nothing_but_its_templates() {
         assert_eq!((files(&swap), files(&templates)), (0, kept), "no file is left over");
     }
 }
+
+/// A page of the list of cells: their numbers, and the path of the next page.
+fn page(service: &Service, path: &str) -> (Vec<u64>, Option<String>) {
+    let mut answer = String::new();
+    let _ = service.send("GET", path, b"").read_to_string(&mut answer);
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    let cells: Value = serde_json::from_str(body).expect("it is JSON");
+    let next = head.lines().find_map(|line| line.strip_prefix("link: <")?.strip_suffix(">; rel=\"next\""));
+    (cells.as_array().expect("a list").iter().map(|cell| cell["id"].as_u64().expect("a number")).collect(), next.map(String::from))
+}
+
+#[test]
+fn cells_are_listed_in_pages_and_by_state() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    fixture.plant("sh", r#"eval "$(pando-ready -s)"; sleep 1000"#);
+    let service = fixture.serve(&[]);
+    assert_eq!(fixture.pando(&["clone", "-d", "--count", "9", "sh"]).status, 0);
+    for cell in ["2", "5", "9"] {
+        wait_until(|| fixture.pando(&["sleep", cell]).status == 0);
+    }
+    says(&fixture.pando(&["kill", "4"]), "");
+    wait_until(|| fixture.pando(&["ps", "-a", "-q", "--state", "ended"]).output == "4\n");
+    for (words, listed) in [
+        (&["--state", "asleep"][..], "2\n5\n9\n"),
+        (&["--state", "asleep", "--limit", "2"], "2\n5\n"),
+        (&["--state", "asleep", "--limit", "50"], "2\n5\n9\n"),
+        (&["--limit", "4"], "1\n2\n3\n5\n"),
+        (&["-a", "--limit", "4"], "1\n2\n3\n4\n"),
+        (&["--limit", "0"], ""),
+    ] {
+        says(&fixture.pando(&[&["ps", "-q"], words].concat()), listed);
+    }
+    // Each page leads to the next one, and together they have each cell once.
+    for (query, expected) in
+        [("limit=2", &[1, 2, 3, 4, 5, 6, 7, 8, 9][..]), ("limit=1&state=asleep", &[2, 5, 9]), ("limit=4&state=running", &[1, 3, 6, 7, 8])]
+    {
+        let (mut all, mut next) = (Vec::new(), Some(format!("/v1/cells?{query}")));
+        while let Some(path) = next {
+            let (cells, following) = page(&service, &path);
+            assert!(cells.len() <= 4, "{path}: {cells:?}");
+            all.extend(cells);
+            next = following;
+        }
+        assert_eq!(all, expected, "{query}");
+    }
+    // Cells that end between two pages are left out, and the others stay in their places.
+    let (first, next) = page(&service, "/v1/cells?limit=3");
+    says(&fixture.pando(&["kill", "--rm", "3", "5"]), "");
+    assert_eq!((first, page(&service, &next.expect("there are more")).0), (vec![1, 2, 3], vec![4, 6, 7]));
+    // Extreme and invalid numbers.
+    assert_eq!(page(&service, &format!("/v1/cells?after={}", u64::MAX)), (vec![], None));
+    assert_eq!(page(&service, "/v1/cells?limit=18446744073709551615&after=8"), (vec![9], None));
+    assert_eq!(page(&service, "/v1/cells?limit=0&after=8").0, [9], "a page has room for one cell at least");
+    for query in ["limit=-1", "limit=18446744073709551616", "after=x", "state=gone", "state=", "descendants=maybe"] {
+        let (status, answer) = service.ask("GET", &format!("/v1/cells?{query}"), "");
+        assert!(status == 400 && answer.contains("bad-request"), "{query}: {status} {answer}");
+    }
+}

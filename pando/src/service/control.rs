@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control address: clients with a token watch, end, and put to sleep the cells that the token is for, and nothing else.
+//!
+//! Every request is examined before the routes see it. The cell that it names is replaced by its number, so that the routes cannot find
+//! another one of the same name.
+
+use super::blocking;
+use super::problem::Problem;
+use super::tokens::{Scope, Tokens};
+use crate::api;
+use axum::extract::{Request, State};
+use axum::http::{Method, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use pando_manager::cells::{CellSum, Manager, ManagerError};
+use std::sync::Arc;
+
+/// The state of the control address.
+#[derive(Clone)]
+struct Control {
+    manager: Arc<Manager>,
+    tokens: Arc<Tokens>,
+}
+
+/// A request that a token allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ControlRequest<'a> {
+    /// The sum of its cells.
+    Sum,
+    /// Their list.
+    List,
+    /// Something about one of them: the rest of the path.
+    Cell { cell: &'a str, rest: &'a str },
+}
+
+/// The routes for clients with a token.
+pub(super) fn router(routes: Router, manager: Arc<Manager>, tokens: Arc<Tokens>) -> Router {
+    // The layer is around the routes, not in them: it changes the path.
+    Router::new().fallback_service(routes).layer(from_fn_with_state(Control { manager, tokens }, authorize))
+}
+
+/// Lets a request pass if its token allows it.
+async fn authorize(State(control): State<Control>, request: Request, next: Next) -> Response {
+    match permit(&control, request).await {
+        Ok(Ok(request)) => next.run(request).await,
+        Ok(Err(answer)) => answer,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// The request as the routes see it, or its answer.
+async fn permit(control: &Control, mut request: Request) -> Result<Result<Request, Response>, Problem> {
+    let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let Some(scope) = token.and_then(|token| control.tokens.scope(token)) else {
+        return Err(Problem::unauthorized(
+            "this address needs a token of the service: set PANDO_TOKEN to what `pando token create` printed",
+        ));
+    };
+    let path = request.uri().path().to_owned();
+    let Some(allowed) = allowed(request.method(), &path) else {
+        return Err(Problem::forbidden(format!(
+            "{} {path} is not allowed with this token: it allows ps, inspect, stats, logs, kill, sleep and wake, for cells with {scope}",
+            request.method()
+        )));
+    };
+    match allowed {
+        ControlRequest::Sum => return Ok(Err(sum(control, scope).await?.into_response())),
+        ControlRequest::List => {}
+        ControlRequest::Cell { cell, rest } => {
+            let unknown = || ManagerError::NoSuchCell(cell.into());
+            let found = control.manager.find(cell).ok().filter(|cell| scope.contains(cell.labels())).ok_or_else(unknown)?;
+            let query = request.uri().query().map_or_else(String::new, |query| format!("?{query}"));
+            let uri: Uri = format!("/v1/cells/{}{rest}{query}", found.id()).parse().map_err(Problem::server)?;
+            *request.uri_mut() = uri;
+        }
+    }
+    request.extensions_mut().insert(scope);
+    Ok(Ok(request))
+}
+
+/// The request that a method and a path stand for, if tokens allow it.
+fn allowed<'a>(method: &Method, path: &'a str) -> Option<ControlRequest<'a>> {
+    let rest = path.strip_prefix("/v1")?;
+    let is_read = method == Method::GET;
+    match rest {
+        "" => return is_read.then_some(ControlRequest::Sum),
+        "/cells" => return is_read.then_some(ControlRequest::List),
+        _ => {}
+    }
+    let named = rest.strip_prefix("/cells/")?;
+    let (cell, rest) = named.split_at(named.find('/').unwrap_or(named.len()));
+    let is_allowed = match rest {
+        "" | "/output" => is_read,
+        "/kill" | "/sleep" | "/wake" => method == Method::POST,
+        _ => false,
+    };
+    is_allowed.then_some(ControlRequest::Cell { cell, rest })
+}
+
+/// The sum of the cells of a scope.
+async fn sum(control: &Control, scope: Scope) -> Result<Json<api::CellSum>, Problem> {
+    let manager = Arc::clone(&control.manager);
+    let CellSum { living, asleep, memory_bytes } = blocking(move || Ok(manager.sum(|cell| scope.contains(cell.labels())))).await?;
+    Ok(Json(api::CellSum { version: env!("CARGO_PKG_VERSION").into(), running: living, asleep, memory_bytes }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ControlRequest, allowed};
+    use axum::http::Method;
+
+    #[test]
+    fn a_token_allows_to_watch_and_end_cells_and_nothing_else() {
+        let cell = |rest| Some(ControlRequest::Cell { cell: "web-1", rest });
+        for (method, path, expected) in [
+            (Method::GET, "/v1", Some(ControlRequest::Sum)),
+            (Method::GET, "/v1/cells", Some(ControlRequest::List)),
+            (Method::GET, "/v1/cells/web-1", cell("")),
+            (Method::GET, "/v1/cells/web-1/output", cell("/output")),
+            (Method::POST, "/v1/cells/web-1/kill", cell("/kill")),
+            (Method::POST, "/v1/cells/web-1/sleep", cell("/sleep")),
+            (Method::POST, "/v1/cells/web-1/wake", cell("/wake")),
+        ] {
+            assert_eq!(allowed(&method, path), expected, "{method} {path}");
+        }
+        for (method, path) in [
+            (Method::POST, "/v1/cells"),
+            (Method::POST, "/v1/run"),
+            (Method::POST, "/v1/attach"),
+            (Method::DELETE, "/v1/cells/web-1"),
+            (Method::GET, "/v1/cells/web-1/kill"),
+            (Method::GET, "/v1/cells/web-1/file"),
+            (Method::PUT, "/v1/cells/web-1/file"),
+            (Method::GET, "/v1/cells/web-1/changes"),
+            (Method::GET, "/v1/cells/web-1/watch"),
+            (Method::POST, "/v1/cells/web-1/exec"),
+            (Method::POST, "/v1/cells/web-1/input"),
+            (Method::POST, "/v1/cells/web-1/fork"),
+            (Method::POST, "/v1/cells/web-1/freeze"),
+            (Method::POST, "/v1/cells/web-1/kill/"),
+            (Method::POST, "/v1/cells/web-1//kill"),
+            (Method::GET, "/v1/cells/"),
+            (Method::GET, "/v1/tokens"),
+            (Method::POST, "/v1/tokens"),
+            (Method::GET, "/v1/templates"),
+            (Method::GET, "/v1/metrics"),
+            (Method::GET, "/v1/openapi.json"),
+            (Method::GET, "/v1/"),
+            (Method::GET, "//v1"),
+            (Method::GET, "/"),
+        ] {
+            let is_nameless = matches!(allowed(&method, path), Some(ControlRequest::Cell { cell: "", .. }));
+            assert!(is_nameless || allowed(&method, path).is_none(), "{method} {path}");
+        }
+    }
+}
