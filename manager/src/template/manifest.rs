@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The recipe of a template: how it was created, and the host files that its clones need.
 
-use super::{TemplateError, TemplateName, TemplateSpec, TemplateStore};
+use super::{TemplateError, TemplateName, TemplateSpec};
 use crate::environment::HostEnvironment;
 use crate::host;
 use crate::view::{ImageSpec, PreparedView, User, ViewSpec, VolumeSpec};
@@ -155,7 +155,7 @@ impl Manifest {
                     // A name that is no text cannot be written, and the file is compared when it is read.
                     Some((path.into_os_string().into_string().ok()?, version, permissions))
                 })),
-                // What it has read is unknown.
+                // The files that it has read are unknown.
                 Err(_) => manifest.view_images.clear(),
             }
         }
@@ -220,7 +220,7 @@ impl Manifest {
     }
 
     fn open_view_images(&self, environment: &HostEnvironment) -> Option<ViewImages> {
-        Some(ViewImages::of(TemplateStore::of(environment).ok()?.directory(), &self.view_images))
+        Some(ViewImages::of(&template_directory(environment)?, &self.view_images))
     }
 
     /// Checks that the files that it has read are the same.
@@ -253,6 +253,11 @@ impl Manifest {
     pub fn memory(&self) -> PageCount {
         PageCount(self.memory)
     }
+}
+
+/// The caller's directory of templates, which may not exist.
+pub(super) fn template_directory(environment: &HostEnvironment) -> Option<PathBuf> {
+    Some(environment.data.as_ref()?.join("templates"))
 }
 
 /// The current time in seconds since 1970.

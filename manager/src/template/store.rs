@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The directory of templates: one file per variant, under the template's name.
 
+use super::manifest::template_directory;
 use super::{Manifest, OpenTemplate, TemplateError, TemplateName, TemplateRef};
 use crate::environment::HostEnvironment;
 use crate::report::Reporter;
@@ -29,8 +30,7 @@ impl TemplateStore {
     /// # Errors
     /// The environment does not name one.
     pub fn of(environment: &HostEnvironment) -> Result<TemplateStore, TemplateError> {
-        let directory = environment.data.as_ref().ok_or(TemplateError::NoDirectory)?.join("templates");
-        Ok(TemplateStore { directory })
+        Ok(TemplateStore { directory: template_directory(environment).ok_or(TemplateError::NoDirectory)? })
     }
 
     /// The directory.

@@ -44,8 +44,8 @@ pub(super) struct CachedTree<'a> {
 }
 
 impl CachedTree<'_> {
-    /// The image of the tree, as far as the caller may read it, and its cache file. Adds the needed authority to `authority`. The image that
-    /// a template has kept is preferred; a new template keeps it.
+    /// The image of the tree, as far as the caller may read it, and its cache file. Adds the needed authority to `authority`. The image
+    /// that a template has kept is preferred; a new template keeps it.
     pub(super) fn image(
         &self,
         (caches, kept): (Option<&Path>, Option<&ViewImages>),

@@ -104,6 +104,8 @@ fn a_paused_session_survives_the_service_and_changes_of_the_host() {
     let read = format!("print(open('{directory}/unused').read(), flush=True)");
     run(&service, &place, &format!("answer = 42\n{read}"));
     hear(&service, &place, "the old unused");
+    // The code has ended, and all of its output was read.
+    hear(&service, &place, "exit_code");
     service.json("POST", &format!("{place}/freeze"), json!({ "name": "paused" }));
     // Killed.
     drop(service);
