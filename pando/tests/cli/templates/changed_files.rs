@@ -2,11 +2,10 @@
 //! Templates and paused sessions, after files of the host have changed.
 
 use crate::case::text;
-use crate::fixture::{Fixture, Service, says};
+use crate::fixture::{Fixture, Service, says, wait_until};
 use pando_testing::needs_kvm;
 use serde_json::json;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 
 /// Prints the files that a clone is told to, and lists the directory. The template has read one file before.
@@ -85,8 +84,7 @@ fn run(service: &Service, place: &str, code: &str) {
 
 /// Waits until a cell has printed this.
 fn hear(service: &Service, place: &str, text: &str) {
-    let output = BufReader::new(service.send("GET", &format!("{place}/output?from=0&follow=true"), b""));
-    assert!(output.lines().map_while(Result::ok).any(|line| line.contains(text)), "the session has ended without printing {text}");
+    wait_until(|| service.ask("GET", &format!("{place}/output?from=0"), "").1.contains(text));
 }
 
 #[test]
