@@ -15,7 +15,7 @@ use std::{
     fs::{self, File},
     io,
     os::unix::fs::FileExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::SystemTime,
 };
@@ -68,12 +68,6 @@ impl Cache {
     /// The cache file at this path, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Cache { path: path.into() }
-    }
-
-    /// Its path.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The cached image, if it is usable: owned by the caller, writable by no other user, complete, and of this version. O(1) but for the

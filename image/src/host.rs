@@ -35,7 +35,6 @@ use crate::{
     replaced::Replaced,
     revision::{OpenDirectory, Revisions},
     tables::{DirectoryRecord, Extent, FileRecord, Sizes, Tables},
-    used_files::UsedFile,
     version::Version,
 };
 
@@ -95,21 +94,6 @@ impl HostBlocks {
     /// The recorded files and directories.
     pub(crate) fn tables(&self) -> &Tables {
         &self.tables
-    }
-
-    /// Adds the files of which content was read, unless something else identifies their content.
-    pub(crate) fn add_used(&self, used: &mut Vec<UsedFile>) -> Result<(), BlockError> {
-        if self.content_id.is_some() {
-            return Ok(());
-        }
-        let extents: Vec<u32> = lock(&self.log).extents().collect();
-        for first in extents {
-            if let Some((extent, later)) = self.extent(first.into())? {
-                let record = self.tables.file(extent.file)?;
-                used.push(UsedFile::new(self.tables.path(&record)?, &later.unwrap_or(record.version)));
-            }
-        }
-        Ok(())
     }
 
     /// Whether a directory of the host has changed. Costs a `stat` for each.

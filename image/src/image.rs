@@ -256,11 +256,6 @@ impl Image {
         }
     }
 
-    /// The sources of its parts.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = &BlockSource> {
-        self.parts.iter().map(|part| &part.source)
-    }
-
     /// Whether a directory of the host that it shows has changed.
     pub(crate) fn is_outdated(&self) -> bool {
         self.parts.iter().any(|part| matches!(&part.source, BlockSource::Host(host) if host.is_outdated()))

@@ -52,7 +52,6 @@ mod store;
 mod tables;
 mod tree;
 mod update;
-mod used_files;
 mod version;
 
 pub use attributes::Attributes;
@@ -72,4 +71,3 @@ pub use replaced::Replaced;
 pub use scan::{Readable, Scan};
 pub use source::{HostFile, Source};
 pub use update::DirectoryChanges;
-pub use used_files::UsedFile;

@@ -2,7 +2,7 @@
 //! Volumes: file-system images as disks, with their mount points.
 
 use pando_abi::{BlockNumber, PAGE_SIZE};
-use pando_image::{BlockError, Image, UsedFile};
+use pando_image::{BlockError, Image};
 use pando_kernel::{Disk, DiskError};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -15,7 +15,6 @@ pub struct Volume {
     pub mount_point: Vec<u8>,
     /// The image.
     pub disk: Arc<dyn Disk>,
-    image: Arc<ImageDisk>,
 }
 
 impl Volume {
@@ -28,16 +27,8 @@ impl Volume {
     /// The same, with a callback for blocks that cannot be read: once for each host file, from vCPU threads.
     #[must_use]
     pub fn watched(mount_point: impl Into<Vec<u8>>, image: Image, report: impl Fn(&BlockError) + Send + Sync + 'static) -> Volume {
-        let image = Arc::new(ImageDisk { image, report: Box::new(report), reported: Mutex::default() });
-        Volume { mount_point: mount_point.into(), disk: Arc::<ImageDisk>::clone(&image), image }
-    }
-
-    /// The host files of which content was read since the image was opened.
-    ///
-    /// # Errors
-    /// The image is damaged.
-    pub fn used_files(&self) -> Result<Vec<UsedFile>, BlockError> {
-        self.image.image.used_files()
+        let disk = ImageDisk { image, report: Box::new(report), reported: Mutex::default() };
+        Volume { mount_point: mount_point.into(), disk: Arc::new(disk) }
     }
 
     /// The image's length.

@@ -99,25 +99,6 @@ impl LoadedTemplate {
         LoadedTemplate { base: Some(base), ..held }
     }
 
-    /// A template of this version of its file that was just frozen: a copy of a clone of `template`.
-    pub(super) fn frozen(
-        template: &Arc<LoadedTemplate>,
-        root: RootGuard,
-        manifest: Manifest,
-        (version, used): (FileVersion, u64),
-        is_forced: bool,
-    ) -> LoadedTemplate {
-        let copy = LoadedTemplate::copy_of_clone(template, root);
-        let changed = Arc::clone(&copy.base().changed);
-        let (version, used) = (Some(version), AtomicU64::new(used));
-        LoadedTemplate { manifest: Arc::new(manifest), is_forced, version, used, changed, ..copy }
-    }
-
-    /// Whether it is a copy of a clone of another template, whose files it uses.
-    pub(super) fn is_copy(&self) -> bool {
-        self.base.is_some()
-    }
-
     /// The template whose files it uses: itself, or the one of which it is a copy.
     pub(super) fn base(&self) -> &LoadedTemplate {
         self.base.as_deref().unwrap_or(self)

@@ -13,7 +13,6 @@ use crate::report::Warning;
 use crate::root::RootGuard;
 use crate::time_limits::TimeLimits;
 use crate::view::PreparedView;
-use crate::view_images::ViewImages;
 use pando_kernel::{CellId, ConsolePort, End, Kernel, OperatorError};
 use pando_launch::{LaunchError, Program, Root, Template};
 use pando_machine::PageCount;
@@ -68,8 +67,6 @@ impl Plan {
         spec.view.check_unchanging()?;
         store.check_free(&spec.name, spec.replace)?;
         store.create_directory()?;
-        let view_images = Some(ViewImages::for_new(store.directory()));
-        let environment = &HostEnvironment { view_images, ..environment.clone() };
         let (view, fingerprint) = PreparedView::for_template(&spec.view, &spec.command, environment)?;
         let manifest = Manifest::new(&spec, &view, environment, fingerprint)?;
         // Read before the process is confined: it cannot query the host then.
@@ -170,7 +167,7 @@ impl Plan {
     }
 
     fn save(&self, kernel: &Kernel, cell: CellId, file: &Path) -> Result<(), TemplateError> {
-        pando_store::save(kernel, cell, file, &self.manifest.using(&self.view.volumes).encode())?;
+        pando_store::save(kernel, cell, file, &self.manifest.encode())?;
         Ok(())
     }
 }

@@ -5,20 +5,14 @@ use super::{TemplateError, TemplateName, TemplateSpec};
 use crate::environment::HostEnvironment;
 use crate::host;
 use crate::view::{ImageSpec, PreparedView, User, ViewSpec, VolumeSpec};
-use crate::view_images::ViewImages;
-use pando_image::UsedFile;
-use pando_launch::{Program, Volume};
+use pando_launch::Program;
 use pando_machine::PageCount;
 use pando_store::TemplateFile;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// A file of the host: its path, version and permissions, as in [`UsedFile`].
-type UsedFileRecord = (String, (u64, u64, u64, i64, u32), u16);
 
 /// How a template was created. Stored in its file, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,12 +45,6 @@ pub struct Manifest {
     directory: Option<PathBuf>,
     /// Differs if its view of the host differs.
     fingerprint: u64,
-    /// The files of the images that are kept with it; none in templates of earlier versions.
-    #[serde(default)]
-    pub(super) view_images: Vec<String>,
-    /// The files of the host that it has read: each with its path, its version and its permissions.
-    #[serde(default)]
-    used: BTreeSet<UsedFileRecord>,
     /// Its memory limit, in pages of 4 KiB.
     memory: u64,
     /// When it was created: seconds since 1970.
@@ -104,8 +92,6 @@ impl Manifest {
             environment: program.environment.into_iter().filter_map(|line| String::from_utf8(line).ok()).collect(),
             directory: Some(view.directory.clone()),
             fingerprint,
-            view_images: environment.view_images.as_ref().map(ViewImages::names).unwrap_or_default(),
-            used: BTreeSet::new(),
             memory: spec.limits.memory().0,
             created: now(),
             standard: spec.is_standard,
@@ -133,8 +119,6 @@ impl Manifest {
             environment: program.environment.iter().filter_map(|line| String::from_utf8(line.clone()).ok()).collect(),
             directory: Some(text(&program.directory)?.into()),
             fingerprint: 0,
-            view_images: Vec::new(),
-            used: BTreeSet::new(),
             memory: program.memory.0,
             created: now(),
             standard: spec.is_standard,
@@ -144,22 +128,6 @@ impl Manifest {
     /// The recipe of a clone that becomes a template of its own.
     pub(crate) fn renamed(&self, name: &TemplateName) -> Manifest {
         Manifest { name: name.to_string(), created: now(), standard: false, ..self.clone() }
-    }
-
-    /// The same recipe of a template that has also read files of these volumes.
-    pub(crate) fn using(&self, volumes: &[Volume]) -> Manifest {
-        let mut manifest = self.clone();
-        for volume in volumes {
-            match volume.used_files() {
-                Ok(files) => manifest.used.extend(files.into_iter().filter_map(|UsedFile { path, version, permissions }| {
-                    // A name that is no text cannot be written, and the file is compared when it is read.
-                    Some((path.into_os_string().into_string().ok()?, version, permissions))
-                })),
-                // The files that it has read are unknown.
-                Err(_) => manifest.view_images.clear(),
-            }
-        }
-        manifest
     }
 
     /// Reads the recipe of a saved template.
@@ -185,12 +153,6 @@ impl Manifest {
     /// # Errors
     /// They are missing or have changed.
     pub(super) fn find(&self, environment: &HostEnvironment) -> Result<PreparedView, TemplateError> {
-        // A built-in template is created again when the host's software changes.
-        let view_images = if self.standard || self.view_images.is_empty() { None } else { self.open_view_images(environment) };
-        if view_images.is_some() {
-            self.check_used()?;
-        }
-        let environment = &HostEnvironment { view_images, ..environment.clone() };
         let volumes = self.volumes.iter().map(|(host, cell)| VolumeSpec {
             host: host.clone(),
             cell: cell.clone(),
@@ -219,21 +181,6 @@ impl Manifest {
         if fingerprint == self.fingerprint { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
     }
 
-    fn open_view_images(&self, environment: &HostEnvironment) -> Option<ViewImages> {
-        Some(ViewImages::of(&template_directory(environment)?, &self.view_images))
-    }
-
-    /// Checks that the files that it has read are the same.
-    fn check_used(&self) -> Result<(), TemplateError> {
-        for (path, version, permissions) in &self.used {
-            let file = UsedFile { path: path.into(), version: *version, permissions: *permissions };
-            if !file.is_unchanged() {
-                return Err(TemplateError::ChangedFile { name: self.name.clone(), path: file.path });
-            }
-        }
-        Ok(())
-    }
-
     /// The user that the program runs as.
     pub fn user(&self) -> User {
         User { user: self.user.0, group: self.user.1 }
@@ -253,11 +200,6 @@ impl Manifest {
     pub fn memory(&self) -> PageCount {
         PageCount(self.memory)
     }
-}
-
-/// The caller's directory of templates, which may not exist.
-pub(super) fn template_directory(environment: &HostEnvironment) -> Option<PathBuf> {
-    Some(environment.data.as_ref()?.join("templates"))
 }
 
 /// The current time in seconds since 1970.

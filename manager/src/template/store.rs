@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The directory of templates: one file per variant, under the template's name.
 
-use super::manifest::template_directory;
 use super::{Manifest, OpenTemplate, TemplateError, TemplateName, TemplateRef};
 use crate::environment::HostEnvironment;
 use crate::report::Reporter;
-use crate::view_images::remove_unused;
 use pando_kernel::{CellId, Kernel};
 use pando_oci::Users;
 use std::fs::DirBuilder;
@@ -30,7 +28,8 @@ impl TemplateStore {
     /// # Errors
     /// The environment does not name one.
     pub fn of(environment: &HostEnvironment) -> Result<TemplateStore, TemplateError> {
-        Ok(TemplateStore { directory: template_directory(environment).ok_or(TemplateError::NoDirectory)? })
+        let directory = environment.data.as_ref().ok_or(TemplateError::NoDirectory)?.join("templates");
+        Ok(TemplateStore { directory })
     }
 
     /// The directory.
@@ -166,11 +165,12 @@ impl TemplateStore {
         self.keep_first(name, 1)
     }
 
-    /// Stores a frozen clone of a template as a template of its own, with this recipe; see [`pando_store::save`].
+    /// Stores a frozen clone of a template, which was created as the manifest says, as a template of its own; see [`pando_store::save`].
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save_clone(&self, manifest: &Manifest, kernel: &Kernel, clone: CellId, name: &TemplateName) -> Result<(), TemplateError> {
+    pub fn save_clone(&self, template: &Manifest, kernel: &Kernel, clone: CellId, name: &TemplateName) -> Result<(), TemplateError> {
+        let manifest = template.renamed(name);
         pando_store::save(kernel, clone, &self.file(name), &manifest.encode())?;
         self.keep_first(name, 1)
     }
@@ -185,24 +185,7 @@ impl TemplateStore {
             return Err(TemplateError::Missing(name.to_string()));
         }
         // The first variant is removed last: it marks that the template exists.
-        all.into_iter().rev().try_for_each(remove_file)?;
-        self.remove_unused_views();
-        Ok(())
-    }
-
-    /// Removes the images of views that no template needs any more.
-    fn remove_unused_views(&self) {
-        let Ok(all) = self.all() else { return };
-        let opened: Vec<_> = all
-            .iter()
-            .map(|(name, _)| self.variants(name))
-            .flat_map(|files| files.into_iter().map(|file| OpenTemplate::open(&file)))
-            .collect();
-        // A template that cannot be read may need any of them.
-        if let Ok(opened) = opened.into_iter().collect::<Result<Vec<_>, _>>() {
-            let used: Vec<String> = opened.iter().flat_map(|template| template.manifest().view_images.iter().cloned()).collect();
-            remove_unused(&self.directory, &used);
-        }
+        all.into_iter().rev().try_for_each(remove_file)
     }
 }
 
