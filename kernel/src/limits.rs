@@ -55,6 +55,12 @@ pub const WRITTEN_PAGES: usize = 1 << 11;
 /// Tables and gaps that one step of a search for written pages examines, some 100 µs under the lock.
 pub const WRITTEN_STEP: u64 = 256;
 
+/// Steps of a search for written pages. Copies of a cell with more tables are expected to write nothing.
+pub const WRITTEN_STEPS: u32 = 64;
+
+/// Trees of a cell in which written pages are searched: each step lists them, some 10 µs. The same holds for cells with more.
+pub const WRITTEN_TREES: usize = 256;
+
 /// Training traces that a template keeps: enough for a majority of them to be meaningful.
 pub const TRACES: usize = 9;
 

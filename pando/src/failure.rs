@@ -158,7 +158,7 @@ pub(crate) enum Failure {
         source: std::io::Error,
     },
     /// The environment names a service by an invalid address.
-    #[error("PANDO_HOST={}: not an address: give tcp://HOST:PORT, such as tcp://127.0.0.1:9000", escaped(.0))]
+    #[error("PANDO_HOST={}: not an address: give tcp://HOST:PORT, such as tcp://127.0.0.1:9000, and no name like localhost", escaped(.0))]
     InvalidHost(String),
     /// A command that needs the service's socket.
     #[error(

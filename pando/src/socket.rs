@@ -42,7 +42,11 @@ pub(crate) fn control() -> Result<Option<ServiceAddress>, Failure> {
     let Some(host) = std::env::var_os(HOST).filter(|host| !host.is_empty()) else { return Ok(None) };
     let host = host.to_string_lossy().into_owned();
     let has_port = |address: &str| address.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
-    let Some(address) = host.strip_prefix("tcp://").filter(|address| has_port(address)) else { return Err(Failure::InvalidHost(host)) };
+    // By a name, another user's server could be reached first: `localhost` is also an IPv6 address.
+    let is_local_name = |address: &&str| address.to_ascii_lowercase().starts_with("localhost:");
+    let Some(address) = host.strip_prefix("tcp://").filter(|address| has_port(address) && !is_local_name(address)) else {
+        return Err(Failure::InvalidHost(host));
+    };
     let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty()).ok_or_else(|| Failure::NoToken(address.into()))?;
     Ok(Some(ServiceAddress::Control { address: address.into(), token }))
 }

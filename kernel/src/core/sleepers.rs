@@ -129,6 +129,17 @@ pub enum SleepOutcome {
     Interrupted,
 }
 
+/// The outcome of a request to put an idle cell to sleep because memory is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SwapOutRequest {
+    /// One falls asleep.
+    UnderWay,
+    /// Another request may find one.
+    Unfinished,
+    /// None can sleep.
+    Refused,
+}
+
 /// Numbers of sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SleepCounters {

@@ -7,7 +7,7 @@
 //! cells slow, and ends none of them.
 
 use super::idle_queue::IdlePart;
-use super::sleepers::SleepOutcome;
+use super::sleepers::{SleepOutcome, SwapOutRequest};
 use super::sleeping::sleep_refusal;
 use super::state::State;
 use super::{Kernel, Shared};
@@ -38,17 +38,6 @@ enum IdleSearch {
     None,
     /// Not all were looked at: the next search continues.
     Unfinished,
-}
-
-/// The outcome of a request to put an idle cell to sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SwapOutRequest {
-    /// One falls asleep.
-    UnderWay,
-    /// Another request may find one.
-    Unfinished,
-    /// None can sleep.
-    Refused,
 }
 
 impl ReclaimAttempts {

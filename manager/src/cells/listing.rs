@@ -40,7 +40,7 @@ impl Manager {
     /// yet not be the last. May block.
     pub fn page(&self, query: PageQuery, is_wanted: impl Fn(&CellSummary) -> bool) -> CellPage {
         let PageQuery { mut after, limit, has_descendants } = query;
-        let mut cells = Vec::new();
+        let mut cells: Vec<CellSummary> = Vec::new();
         for examined in 1.. {
             let piece = self.lock().page(after, PIECE);
             let ids: Vec<CellId> = piece.iter().map(|cell| cell.kernel_id()).collect();

@@ -22,6 +22,10 @@ pub struct Signal(u8);
 impl Signal {
     /// The signal that terminates the cell.
     pub const KILL: Signal = Signal(SIGKILL as u8);
+    /// A request to end.
+    pub const TERM: Signal = Signal(SIGTERM as u8);
+    /// An interrupt from the keyboard.
+    pub const INT: Signal = Signal(SIGINT as u8);
 
     /// Linux's number.
     pub fn number(self) -> u8 {

@@ -9,18 +9,23 @@ use super::problem::Problem;
 use super::tokens::{Scope, Tokens};
 use crate::api;
 use axum::extract::{Request, State};
-use axum::http::{Method, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use pando_manager::cells::{CellSum, Manager, ManagerError};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Requests that work on a blocking thread at a time: the other threads are for the socket's owner.
+const TURNS: usize = 4;
 
 /// The state of the control address.
 #[derive(Clone)]
 struct Control {
     manager: Arc<Manager>,
     tokens: Arc<Tokens>,
+    turns: Arc<Semaphore>,
 }
 
 /// A request that a token allows.
@@ -37,16 +42,42 @@ enum ControlRequest<'a> {
 /// The routes for clients with a token.
 pub(super) fn router(routes: Router, manager: Arc<Manager>, tokens: Arc<Tokens>) -> Router {
     // The layer is around the routes, not in them: it changes the path.
-    Router::new().fallback_service(routes).layer(from_fn_with_state(Control { manager, tokens }, authorize))
+    let control = Control { manager, tokens, turns: Arc::new(Semaphore::new(TURNS)) };
+    Router::new().fallback_service(routes).layer(from_fn_with_state(control, authorize))
 }
 
 /// Lets a request pass if its token allows it.
 async fn authorize(State(control): State<Control>, request: Request, next: Next) -> Response {
-    match permit(&control, request).await {
+    let mut answer = match permit(&control, request).await {
+        Ok(Ok(request)) if needs_turn(request.uri().path()) => run_in_turn(&control, request, next).await,
         Ok(Ok(request)) => next.run(request).await,
         Ok(Err(answer)) => answer,
         Err(problem) => problem.into_response(),
+    };
+    if answer.status() == StatusCode::UNAUTHORIZED {
+        // A client without a token does not keep a connection.
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    answer
+}
+
+/// Whether a permitted request works on a blocking thread.
+fn needs_turn(path: &str) -> bool {
+    path == "/v1/cells" || path.ends_with("/sleep") || path.ends_with("/wake")
+}
+
+/// Runs a request in its turn. If the client disconnects, the turn ends with the work, not before.
+async fn run_in_turn(control: &Control, request: Request, next: Next) -> Response {
+    let turn = match Arc::clone(&control.turns).acquire_owned().await {
+        Ok(turn) => turn,
+        Err(closed) => return Problem::server(closed).into_response(),
+    };
+    let work = tokio::spawn(async move {
+        let answer = next.run(request).await;
+        drop(turn);
+        answer
+    });
+    work.await.unwrap_or_else(|error| Problem::server(error).into_response())
 }
 
 /// The request as the routes see it, or its answer.
@@ -101,7 +132,12 @@ fn allowed<'a>(method: &Method, path: &'a str) -> Option<ControlRequest<'a>> {
 /// The sum of the cells of a scope.
 async fn sum(control: &Control, scope: Scope) -> Result<Json<api::CellSum>, Problem> {
     let manager = Arc::clone(&control.manager);
-    let CellSum { living, asleep, memory_bytes } = blocking(move || Ok(manager.sum(|cell| scope.contains(cell.labels())))).await?;
+    let turn = Arc::clone(&control.turns).acquire_owned().await.map_err(Problem::server)?;
+    let sum = blocking(move || {
+        let _turn = turn;
+        Ok(manager.sum(|cell| scope.contains(cell.labels())))
+    });
+    let CellSum { living, asleep, memory_bytes } = sum.await?;
     Ok(Json(api::CellSum { version: env!("CARGO_PKG_VERSION").into(), running: living, asleep, memory_bytes }))
 }
 

@@ -32,6 +32,8 @@ const TEMPLATE_HEAD_MAX: u64 = 16 << 20;
 const RUN_OUTPUT_MAX: u64 = 16 << 20;
 /// The default time that a program gets to end, in seconds.
 const STOP_SECONDS: f64 = 10.0;
+/// The most cells of a page for a client with a token.
+const CONTROL_PAGE: usize = 1000;
 /// Bytes of a file per write.
 const PIECE: usize = 256 << 10;
 
@@ -240,6 +242,7 @@ async fn cells(
     Query(query): Query<CellsQuery>,
 ) -> RouteResult<Response> {
     let CellsQuery { descendants, after, limit, state } = query;
+    let limit = if scope.is_some() { Some(limit.unwrap_or(CONTROL_PAGE).min(CONTROL_PAGE)) } else { limit };
     let page = blocking(move || {
         Ok(manager.page(PageQuery { after, limit, has_descendants: descendants }, |cell| {
             state.is_none_or(|state| api::CellState::of(cell) == state) && scope.as_ref().is_none_or(|scope| scope.contains(&cell.labels))
@@ -304,7 +307,15 @@ async fn wait(
 
 /// Terminates a cell, or sends its program a signal; its output and outcome remain available.
 #[utoipa::path(post, path = "/v1/cells/{cell}/kill", params(("cell" = String, Path, description = "The cell's number or name."), KillQuery), responses((status = 204), (status = 404, body = api::Problem)))]
-async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<KillQuery>) -> RouteResult<StatusCode> {
+async fn kill(
+    State(manager): State<Arc<Manager>>,
+    scope: Option<Extension<Scope>>,
+    Path(id): Path<String>,
+    Query(query): Query<KillQuery>,
+) -> RouteResult<StatusCode> {
+    if scope.is_some() && !matches!(query.signal, api::Signal::KILL | api::Signal::TERM | api::Signal::INT) {
+        return Err(Problem::forbidden("signal: a token allows KILL, TERM and INT"));
+    }
     let cell = manager.find(&id)?;
     match query.signal {
         api::Signal::KILL => cell.end_by(CellSignal::Kill, None).await,
@@ -412,7 +423,15 @@ struct OutputQuery {
 
 /// Streams a cell's output and its end: a line of JSON for each piece. The last 1 MiB is kept, or as much as its output limit.
 #[utoipa::path(get, path = "/v1/cells/{cell}/output", params(("cell" = String, Path, description = "The cell's number or name."), OutputQuery), responses((status = 200, body = api::Piece, content_type = "application/x-ndjson"), (status = 404, body = api::Problem)))]
-async fn output(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<OutputQuery>) -> RouteResult<Response> {
+async fn output(
+    State(manager): State<Arc<Manager>>,
+    scope: Option<Extension<Scope>>,
+    Path(id): Path<String>,
+    Query(query): Query<OutputQuery>,
+) -> RouteResult<Response> {
+    if query.whole && scope.is_some() {
+        return Err(Problem::forbidden("whole: with a token, a reader cannot make a cell wait: leave it out"));
+    }
     let cell = manager.find(&id)?;
     let from = query.tail.map_or(query.from, |lines| cell.tail(lines));
     let (mut outgoing, body) = Outgoing::new();

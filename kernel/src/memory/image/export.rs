@@ -8,10 +8,11 @@ use super::format::{Kind, MemoryImage, MountImage, TreeImage, add};
 use crate::limits::{EXPORT_PIECE, PIECE_PAGES};
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::Frames;
-use crate::memory::prefetch::PageAccess;
+use crate::memory::prefetch::{CellPage, PageAccess};
 use crate::memory::spaces::{MountSource, SpaceSet};
 use crate::memory::tree::{Lookup, TREE_PAGES, Tree, View, span};
 use pando_abi::SpaceIndex;
+use pando_abi::layout::SYSTEM_SLOT;
 use pando_machine::FrameId;
 use std::collections::HashMap;
 
@@ -104,7 +105,9 @@ impl MemoryExport {
     /// Numbers the contents of one step's expected pages. Returns those that were found for the first time.
     fn expected_piece(&mut self, frames: &Frames) -> Vec<(u64, PageSource)> {
         let end = self.expected.len().min(self.listed + EXPORT_PIECE as usize);
-        for PageAccess { page, .. } in &self.expected[self.listed..end] {
+        // The image has the reserved pages in another form. `start` is their number until a tree is listed.
+        let is_reserved = |page: &CellPage| page.at.slot as usize == SYSTEM_SLOT && page.at.number < self.start;
+        for PageAccess { page, .. } in self.expected[self.listed..end].iter().filter(|access| !is_reserved(&access.page)) {
             let tree = self.memory.tree(SpaceIndex(page.space), page.at.slot as usize);
             let source = tree.and_then(|tree| content_of(&tree.find(frames, page.at.number), frames, page.at.number, &self.attached));
             if let Some(source) = source {

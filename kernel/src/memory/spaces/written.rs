@@ -3,7 +3,7 @@
 
 use super::set::SpaceSet;
 use super::space::MountSource;
-use crate::limits::{WRITTEN_PAGES, WRITTEN_STEP};
+use crate::limits::{WRITTEN_PAGES, WRITTEN_STEP, WRITTEN_STEPS, WRITTEN_TREES};
 use crate::memory::frames::Frames;
 use crate::memory::prefetch::{CellPage, TrainingTrace, VirtualPage};
 use crate::memory::tree::Tree;
@@ -16,14 +16,23 @@ pub(crate) struct WrittenPages {
     tree: usize,
     page: u64,
     pages: Vec<CellPage>,
+    /// Number of steps so far.
+    steps: u32,
+    /// The cell has too many trees, tables or pages.
+    is_too_large: bool,
 }
 
 impl SpaceSet {
-    /// Adds one step's pages to a list. `true`: it is complete, or has too many pages.
+    /// Adds one step's pages to a list. `true`: it is complete, or the cell is too large for one.
     pub(crate) fn list_written(&self, frames: &Frames, list: &mut WrittenPages) -> bool {
         let trees = self.trees_by_place();
         let mut budget = WRITTEN_STEP;
-        let WrittenPages { tree: position, page, pages } = list;
+        let WrittenPages { tree: position, page, pages, steps, is_too_large } = list;
+        *steps += 1;
+        if trees.len() > WRITTEN_TREES {
+            *is_too_large = true;
+            return true;
+        }
         while let Some((space, slot, tree)) = trees.get(*position) {
             let mut note = |number| {
                 if pages.len() <= WRITTEN_PAGES {
@@ -31,7 +40,8 @@ impl SpaceSet {
                 }
             };
             if !tree.list_paid(frames, self.account, page, &mut budget, &mut note) {
-                return pages.len() > WRITTEN_PAGES;
+                *is_too_large = pages.len() > WRITTEN_PAGES || *steps >= WRITTEN_STEPS;
+                return *is_too_large;
             }
             (*position, *page) = (*position + 1, 0);
         }
@@ -39,13 +49,14 @@ impl SpaceSet {
     }
 
     /// A trace of the accesses that a copy of this memory is expected to make: those that it was expected to make itself, as a clone, and
-    /// writes to the pages that it has written. If these are too many they are left out.
+    /// writes to the pages that it has written. Those of a cell that is too large are left out.
     pub(crate) fn expected_trace(&self, list: WrittenPages) -> TrainingTrace {
-        let written = if list.pages.len() > WRITTEN_PAGES { Vec::new() } else { list.pages };
+        let is_too_large = list.is_too_large || list.pages.len() > WRITTEN_PAGES;
+        let written = if is_too_large { Vec::new() } else { list.pages };
         self.prefetch.trace().with_written(written.into_iter().collect::<BTreeSet<CellPage>>())
     }
 
-    /// All trees, each with the first space and the slot in which it is mounted.
+    /// All trees, each with the first space and the slot in which it is mounted; of very many, some more than are searched.
     fn trees_by_place(&self) -> Vec<(u32, u32, &Tree)> {
         let (mut seen, mut trees) = (BTreeSet::new(), Vec::new());
         for (number, space) in (0..).zip(&self.spaces) {
@@ -58,6 +69,9 @@ impl SpaceSet {
                     MountSource::Segment(_) => None,
                 };
                 trees.extend(tree.map(|tree| (number, mount.slot as u32, tree)));
+                if trees.len() > WRITTEN_TREES {
+                    return trees;
+                }
             }
         }
         trees
