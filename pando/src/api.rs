@@ -107,7 +107,7 @@ pub struct NewTemplate {
     pub user: Option<String>,
     /// Start the program this many times. Each clone is made from one of these variants at random, so that memory layouts differ.
     pub variants: Option<u32>,
-    /// Train the template: run a clone to its end and record which memory it touches [default: for three seconds at most, without
+    /// Train the template: run a clone to its end and record which memory it touches [default: for five seconds at most, without
     /// arguments]. `false`: do not.
     pub train: Option<bool>,
     /// Arguments of the training clone.

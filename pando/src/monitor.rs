@@ -61,8 +61,8 @@ impl MonitoredProgram {
         Ok(CheckpointedProgram { words, memory: self.memory.map(Size::in_bytes), volumes, nest: self.program.nest })
     }
 
-    /// Replaces this process by `pando run` of a command, in a cell that shows the files of the program and the directory of its checkpoints.
-    /// Returns the error if that fails.
+    /// Replaces this process by `pando run` of a command, in a cell that shows the files of the program and the directory of its
+    /// checkpoints. Returns the error if that fails.
     pub(crate) fn start_in_cell_of(
         &self,
         checkpointed: &CheckpointedProgram,

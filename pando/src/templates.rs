@@ -115,7 +115,7 @@ pub(crate) struct CreateOptions {
     replace: bool,
 
     /// Train: run a clone to its end, without time limit, and record which memory it touches, so that later clones have it before they
-    /// run. Its output is not shown [default: one clone without arguments, for three seconds]
+    /// run. Its output is not shown [default: one clone without arguments, for five seconds]
     #[arg(long)]
     train: bool,
 

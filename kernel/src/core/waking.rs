@@ -120,8 +120,7 @@ impl Shared {
                 Ok(RestoreProgress::Complete) if chunks.is_at_end() => break,
                 Ok(RestoreProgress::Complete) => SwapError::Damaged.to_string(),
                 Ok(RestoreProgress::Unfinished) => {
-                    drop(state);
-                    state = self.lock();
+                    state = self.lock_again(state);
                     continue;
                 }
                 Ok(RestoreProgress::ChunkNeeded) => {
@@ -137,8 +136,7 @@ impl Shared {
                     }
                 }
                 Err(RestoreError::Copy(CopyError::Absent(_))) if state.frames.reclaim_deficit() => {
-                    drop(state);
-                    state = self.lock();
+                    state = self.lock_again(state);
                     continue;
                 }
                 Err(RestoreError::Copy(CopyError::Absent(wanted))) => {
@@ -170,6 +168,12 @@ impl Shared {
         }
         state.end_restore(id, restore);
         (state, false)
+    }
+
+    /// Lets others have the lock between two steps.
+    fn lock_again<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        drop(state);
+        self.lock()
     }
 
     /// Frees memory for a cell that wakes up; if nothing else helps, by the end of the cell that the policy chooses. `false`: nothing

@@ -109,7 +109,8 @@ impl<'a> HaltedFamily<'a> {
         }
     }
 
-    /// Halts a nested cell, whose parent is halted. `is_requested`: a halt was requested. Returns its state, and whether it must be resumed.
+    /// Halts a nested cell, whose parent is halted. `is_requested`: a halt was requested. Returns its state, and whether it must be
+    /// resumed.
     fn halt_cell(&self, cell: HoldingName, record: &ChildRecord, is_requested: &mut bool) -> Result<(MemberState, bool)> {
         let began = Instant::now();
         loop {

@@ -67,7 +67,7 @@ impl OwnService {
                 return Err(failed(output.trim().to_owned()));
             }
             if output[start..].contains(SERVING) {
-                // It can still print. What it says is not about the steps.
+                // It can still print, but nothing about the steps.
                 std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
                 let client = Client::at(socket);
                 wait_for(client.get::<serde_json::Value>("/v1"))?;
