@@ -40,8 +40,9 @@ impl Manager {
     /// yet not be the last. May block.
     pub fn page(&self, query: PageQuery, is_wanted: impl Fn(&CellSummary) -> bool) -> CellPage {
         let PageQuery { mut after, limit, has_descendants } = query;
-        let mut cells: Vec<CellSummary> = Vec::new();
-        for examined in 1.. {
+        let (mut cells, mut examined) = (Vec::new(), 0);
+        loop {
+            examined += 1;
             let piece = self.lock().page(after, PIECE);
             let ids: Vec<CellId> = piece.iter().map(|cell| cell.kernel_id()).collect();
             for (cell, usage) in piece.iter().zip(self.operator.usages(&ids)) {
@@ -59,7 +60,6 @@ impl Manager {
                 return CellPage { cells, next: (!is_last).then_some(after) };
             }
         }
-        CellPage { cells, next: None }
     }
 
     /// The sum of these cells, as [`Manager::page`] lists them: their number, how many of them sleep, and their memory in bytes. May block.
