@@ -10,10 +10,15 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { PAGE = 4096 };
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 
 static sigjmp_buf fault;
 
@@ -153,10 +158,54 @@ static void growing(void)
 	SHOW(look(stack - 140 * PAGE));
 }
 
+static long attachments(int id)
+{
+	struct shmid_ds state;
+	return shmctl(id, IPC_STAT, &state) ? -1 : (long)state.shm_nattch;
+}
+
+// MREMAP_DONTUNMAP of a segment, which is then attached twice, and of a mapping that grows down, as both do afterwards.
+static void left_behind(void)
+{
+	int id = shmget(IPC_PRIVATE, 2 * PAGE, 0600 | IPC_CREAT);
+	volatile char *memory = shmat(id, NULL, 0);
+	SHOW(put(memory + PAGE, 1));
+	volatile char *again = (char *)syscall(SYS_mremap, memory, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	SHOW(again != MAP_FAILED);
+	SHOW(attachments(id));
+	SHOW(look(again + PAGE));
+	SHOW(put(again, 2));
+	SHOW(look(memory));
+	SHOW(shmdt((void *)again));
+	SHOW(attachments(id));
+	SHOW(look(memory));
+	SHOW(shmdt((void *)memory));
+	SHOW(attachments(id));
+	SHOW(shmctl(id, IPC_RMID, NULL));
+
+	enum { ROOM = 16 << 20 };
+	char *room = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *other = mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	munmap(room, ROOM);
+	munmap(other, ROOM);
+	char *stack = mmap(room + ROOM - PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
+	SHOW(put(stack, 3));
+	enum { FLAGS = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP };
+	char *moved = (char *)syscall(SYS_mremap, stack, PAGE, PAGE, FLAGS, other + ROOM - PAGE);
+	SHOW(moved == other + ROOM - PAGE);
+	SHOW(look(moved));
+	SHOW(look(stack));
+	SHOW(put(moved - PAGE, 4));
+	SHOW(put(stack - PAGE, 5));
+	SHOW(look(moved - PAGE));
+	SHOW(look(stack - PAGE));
+}
+
 int main(int number, char **arguments)
 {
 	static const struct { const char *name; void (*run)(void); } parts[] = {
 		{"detached", detached}, {"unmapped", unmapped}, {"many", many}, {"growing", growing},
+		{"left", left_behind},
 	};
 	struct sigaction action = {.sa_handler = faulted, .sa_flags = SA_ONSTACK};
 	stack_t stack = {.ss_sp = malloc(SIGSTKSZ), .ss_size = SIGSTKSZ};

@@ -26,6 +26,7 @@ parts! {
     shared_memory_that_was_unmapped_is_out_of_reach: "attached" C ["unmapped"];
     segments_are_found_among_many: "attached" C ["many"];
     mappings_grow_down: "attached" C ["growing"];
+    mappings_that_are_left_behind: "attached" C ["left"];
 }
 
 parts_in_directory! {

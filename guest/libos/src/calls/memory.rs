@@ -396,7 +396,7 @@ fn mremap_without_unmap(system: &mut System, old: PageRange, target: RemapTarget
         return Err(Errno::EFAULT);
     }
     // Copies of parts of pages of a volume's file cannot be mapped again.
-    if left.iter().any(|(_, region)| matches!(region.backing, Backing::Copy | Backing::Segment(_) | Backing::Downward)) {
+    if left.iter().any(|(_, region)| region.backing == Backing::Copy) {
         return Err(Errno::EINVAL);
     }
     if first.backing.is_shared() {
