@@ -61,7 +61,7 @@ impl WatchedChild<'_> {
     pub(crate) fn vectors(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; VECTOR_BYTES];
         let count = self.device.read_state(self.name, state::VECTOR, &mut bytes)?;
-        if count == VECTOR_BYTES { Ok(bytes) } else { Err(ErrorKind::UnexpectedEof.into()) }
+        if count == VECTOR_BYTES { Ok(bytes) } else { Err(incomplete_state(count, VECTOR_BYTES)) }
     }
 
     /// Sets the vector state on the CPU.
@@ -80,7 +80,7 @@ impl WatchedChild<'_> {
     fn state<const N: usize>(&self, kind: u64) -> Result<[u64; N]> {
         let mut bytes = vec![0; N * 8];
         let count = self.device.read_state(self.name, kind, &mut bytes)?;
-        if count == bytes.len() { Ok(to_words(&bytes)) } else { Err(ErrorKind::UnexpectedEof.into()) }
+        if count == bytes.len() { Ok(to_words(&bytes)) } else { Err(incomplete_state(count, bytes.len())) }
     }
 
     /// Words of a space. `None`: nothing is mapped there.
@@ -94,6 +94,11 @@ impl WatchedChild<'_> {
     pub(crate) fn set_words(&self, space: u64, address: u64, words: &[u64]) -> Result<()> {
         self.device.write_space(space, address, &to_bytes(words))
     }
+}
+
+/// The error of a state that the kernel returned with another length.
+fn incomplete_state(count: usize, expected: usize) -> Error {
+    Error::other(format!("cannot read the state of a nested cell: the kernel returned {count} bytes, not {expected}"))
 }
 
 fn to_bytes(words: &[u64]) -> Vec<u8> {

@@ -181,13 +181,14 @@ fn settings(
     directory: &Path,
     (interval, keep): (Option<Duration>, Option<u32>),
 ) -> Result<CheckpointSettings> {
-    let view = match std::env::var_os(VIEW_VARIABLE) {
-        Some(view) => view.to_string_lossy().into_owned(),
+    let files_fingerprint = match std::env::var_os(VIEW_VARIABLE) {
+        Some(fingerprint) => fingerprint.to_string_lossy().into_owned(),
         None => format!("{CELL_VIEW}{}", std::fs::read_to_string(BOOT_ID)?.trim()),
     };
     let mut table = vec![0; (CPUID_TABLE_PAGES * PAGE_SIZE) as usize];
     device.read(child.current_space(), CPUID_TABLE, &mut table)?;
-    let requirements = RestoreRequirements { interface: pando_abi::VERSION, features: pando_store::features_of_table(&table), view };
+    let features = pando_store::features_of_table(&table);
+    let requirements = RestoreRequirements { interface: pando_abi::VERSION, features, files_fingerprint };
     let directory = CheckpointDirectory::new(directory.into());
     Ok(CheckpointSettings { directory, interval, requirements, memory: host::memory().0, keep })
 }
@@ -205,10 +206,12 @@ fn check(stored: &RestoreRequirements, here: &RestoreRequirements) -> Result<()>
     if let Some(missing) = pando_store::missing_features(&stored.features, &here.features) {
         return Err(Error::other(format!("cannot restore it: this CPU lacks {missing}, which the program may use")));
     }
-    if stored.view != here.view && [stored, here].iter().any(|requirements| requirements.view.starts_with(CELL_VIEW)) {
+    if stored.files_fingerprint != here.files_fingerprint
+        && [stored, here].iter().any(|requirements| requirements.files_fingerprint.starts_with(CELL_VIEW))
+    {
         return Err(Error::other("cannot restore it: it was written by a `pando` in a cell, and continues in that cell only"));
     }
-    if stored.view != here.view {
+    if stored.files_fingerprint != here.files_fingerprint {
         return Err(Error::other(
             "cannot restore it: files that the program sees have changed since the checkpoint (those of -v, the host's software, or pando \
              itself): restore them, or start the program again",

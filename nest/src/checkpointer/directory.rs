@@ -79,7 +79,7 @@ impl CheckpointDirectory {
     /// There is none, or it cannot be used.
     pub fn open(&self, number: Option<u32>, verifies: bool, skipped: &mut dyn FnMut(u32, &Error)) -> Result<StoredCheckpoint> {
         if let Some(number) = number {
-            let failed = |error: Error| Error::new(error.kind(), format!("cannot use checkpoint {number}: {}", plain(&error)));
+            let failed = |error: Error| Error::new(error.kind(), format!("cannot use checkpoint {number}: {}", error_text(&error)));
             return StoredCheckpoint::open(&self.path, number, verifies).map_err(failed);
         }
         let mut last_error = None;
@@ -99,8 +99,8 @@ impl CheckpointDirectory {
     }
 }
 
-/// The text of an error for people.
-pub(super) fn plain(error: &Error) -> String {
+/// The text of an error: without the number of an error of the host.
+pub(super) fn error_text(error: &Error) -> String {
     if error.raw_os_error().is_some() { error.kind().to_string() } else { error.to_string() }
 }
 
@@ -126,10 +126,11 @@ impl StoredCheckpoint {
         let mut next = 0;
         for range in &newest.earlier {
             let number = range.checkpoint;
-            let failed = |reason: &str| Error::other(format!("it needs checkpoint {number}, which {reason}"));
-            let file = CheckpointFile::read(directory, number).map_err(|error| failed(&format!("cannot be used: {}", plain(&error))))?;
+            let failed = |reason: &str| Error::other(format!("it needs pages of checkpoint {number}, {reason}"));
+            let file = CheckpointFile::read(directory, number)
+                .map_err(|error| failed(&format!("which cannot be used: {}", error_text(&error))))?;
             if file.own != *range || range.first < next || range.pages == 0 {
-                return Err(failed("is another one"));
+                return Err(failed("but the file of that number is another one: its checksum or its pages differ"));
             }
             next = range.first + range.pages;
             earlier.push(file.without_image());

@@ -4,7 +4,7 @@
 //! The program's cell is halted first, then each cell after its parent: so no monitor among them sees a halt that is not its own. Each is
 //! cloned as a child of the checkpointer's cell, because a clone that never runs needs no place in a family.
 
-use super::image::{MemberState, Relation};
+use super::image::{MemberRecord, MemberRunState};
 use crate::watched_child::WatchedChild;
 use pando_abi::HoldingName;
 use pando_abi::holding::ChildState;
@@ -23,7 +23,7 @@ pub(super) const STATE_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000
 
 /// A halted cell of a family.
 struct Member {
-    relation: Relation,
+    member_record: MemberRecord,
     /// The program's cell, or a view.
     cell: HoldingName,
     /// Pages that it may use.
@@ -42,11 +42,11 @@ impl<'a> HaltedFamily<'a> {
     /// Halts all cells below a halted one.
     ///
     /// # Errors
-    /// A cell is in a state, or holds something, that no checkpoint can have.
+    /// A cell is in a state, or holds something, that a checkpoint cannot contain.
     pub(super) fn halt(device: &'a CellsDevice, program: HoldingName, quota: u64) -> Result<HaltedFamily<'a>> {
         let mut family = HaltedFamily { device, members: Vec::new() };
-        let relation = Relation { path: Vec::new(), state: MemberState::Started, holdings: Vec::new(), console: Vec::new() };
-        family.members.push(Member { relation, cell: program, quota, must_resume: false });
+        let member_record = MemberRecord { path: Vec::new(), state: MemberRunState::Started, holdings: Vec::new(), console: Vec::new() };
+        family.members.push(Member { member_record, cell: program, quota, must_resume: false });
         let mut next = 0;
         while next < family.members.len() {
             family.halt_children(next)?;
@@ -57,33 +57,33 @@ impl<'a> HaltedFamily<'a> {
 
     /// Halts the children of a member, and adds them.
     fn halt_children(&mut self, index: usize) -> Result<()> {
-        let Member { cell, relation, .. } = &self.members[index];
-        let (cell, path) = (*cell, relation.path.clone());
+        let Member { cell, member_record, .. } = &self.members[index];
+        let (cell, path) = (*cell, member_record.path.clone());
         let records = self.device.holdings(cell)?;
         for record in &records {
             match record.content {
                 HoldingContent::Nothing | HoldingContent::Root => {}
                 HoldingContent::Child(child) => self.halt_child(cell, &path, record.name, &child)?,
-                HoldingContent::Other => return Err(impossible("has a port, a reference or a cell that was given to it")),
+                HoldingContent::Other => return Err(cannot_checkpoint("holds a port, a reference or a cell that was given to it")),
             }
         }
-        self.members[index].relation.holdings = records.into_iter().map(HoldingRecord::to_words).collect();
+        self.members[index].member_record.holdings = records.into_iter().map(HoldingRecord::to_words).collect();
         Ok(())
     }
 
     fn halt_child(&mut self, parent: HoldingName, path: &[u64], name: HoldingName, record: &ChildRecord) -> Result<()> {
         if record.has_control {
-            return Err(impossible("has programs that were started by `pando exec`"));
+            return Err(cannot_checkpoint("runs programs of `pando exec`"));
         }
         if record.weight == 0 {
             // After a restore it would have to run before its parent does.
-            return Err(impossible("has CPU time from its parent only"));
+            return Err(cannot_checkpoint("has CPU time from its parent only"));
         }
         let path = path.iter().copied().chain([name.bits()]).collect();
-        let relation = Relation { path, state: MemberState::New, holdings: Vec::new(), console: Vec::new() };
+        let member_record = MemberRecord { path, state: MemberRunState::New, holdings: Vec::new(), console: Vec::new() };
         let cell = self.device.view(parent, name)?;
         // From now on it is given up with the others.
-        self.members.push(Member { relation, cell, quota: record.quota, must_resume: false });
+        self.members.push(Member { member_record, cell, quota: record.quota, must_resume: false });
         let mut is_requested = false;
         let halted = self.halt_cell(cell, record, &mut is_requested);
         if halted.is_err() && is_requested && !record.is_halted_by_parent {
@@ -91,11 +91,11 @@ impl<'a> HaltedFamily<'a> {
         }
         let (state, must_resume) = halted?;
         if let Some(member) = self.members.last_mut() {
-            (member.relation.state, member.must_resume) = (state, must_resume);
+            (member.member_record.state, member.must_resume) = (state, must_resume);
         }
         let console = self.console(cell)?;
         if let Some(member) = self.members.last_mut() {
-            member.relation.console = console;
+            member.member_record.console = console;
         }
         Ok(())
     }
@@ -111,17 +111,17 @@ impl<'a> HaltedFamily<'a> {
 
     /// Halts a nested cell, whose parent is halted. `is_requested`: a halt was requested. Returns its state, and whether it must be
     /// resumed.
-    fn halt_cell(&self, cell: HoldingName, record: &ChildRecord, is_requested: &mut bool) -> Result<(MemberState, bool)> {
+    fn halt_cell(&self, cell: HoldingName, record: &ChildRecord, is_requested: &mut bool) -> Result<(MemberRunState, bool)> {
         let began = Instant::now();
         loop {
             self.device.forget_events()?;
             match self.device.state(cell)? {
-                ChildState::New => return Ok((MemberState::New, false)),
+                ChildState::New => return Ok((MemberRunState::New, false)),
                 ChildState::Halted => break,
-                ChildState::Frozen => return Err(impossible("is a template")),
+                ChildState::Frozen => return Err(cannot_checkpoint("is a template")),
                 ChildState::Started { .. } => {}
                 // A moment later its parent has noticed it.
-                _ => return Err(Error::new(ErrorKind::WouldBlock, impossible("has ended, and its parent still holds it"))),
+                _ => return Err(Error::new(ErrorKind::WouldBlock, cannot_checkpoint("has ended, and its parent still holds it"))),
             }
             if !*is_requested {
                 self.device.halt(cell)?;
@@ -129,14 +129,14 @@ impl<'a> HaltedFamily<'a> {
                 continue;
             }
             if began.elapsed() > HALT_MAX {
-                return Err(impossible("does not halt"));
+                return Err(cannot_checkpoint("did not halt in time"));
             }
             // An interrupted wait looks again, too.
             let _ = poll(&mut [PollFd::new(self.device, PollFlags::IN)], Some(&STATE_INTERVAL));
         }
         let reason = WatchedChild { device: self.device, name: cell }.reason()?;
         let is_own = *is_requested && reason == HaltReason::Requested && !record.is_halted_by_parent;
-        Ok(if is_own { (MemberState::Started, true) } else { (MemberState::Halted(reason.to_words()), false) })
+        Ok(if is_own { (MemberRunState::Started, true) } else { (MemberRunState::Halted(reason.to_words()), false) })
     }
 
     /// The unread bytes on a cell's console.
@@ -162,11 +162,11 @@ impl<'a> HaltedFamily<'a> {
     ///
     /// # Errors
     /// There are too many cells, or there is not enough memory.
-    pub(super) fn clone_cells(&self) -> Result<Vec<(Relation, HoldingName)>> {
-        let mut clones: Vec<(Relation, HoldingName)> = Vec::new();
-        for Member { relation, cell, quota, .. } in &self.members {
+    pub(super) fn clone_cells(&self) -> Result<Vec<(MemberRecord, HoldingName)>> {
+        let mut clones: Vec<(MemberRecord, HoldingName)> = Vec::new();
+        for Member { member_record, cell, quota, .. } in &self.members {
             match self.device.clone_cell(*cell, *quota, 0) {
-                Ok(clone) => clones.push((relation.clone(), clone)),
+                Ok(clone) => clones.push((member_record.clone(), clone)),
                 Err(error) => {
                     for (_, clone) in clones {
                         let _ = self.device.give_up(clone);
@@ -192,6 +192,6 @@ impl Drop for HaltedFamily<'_> {
     }
 }
 
-fn impossible(reason: &str) -> Error {
-    Error::other(format!("a nested cell of the program {reason}, which no checkpoint can have"))
+fn cannot_checkpoint(reason: &str) -> Error {
+    Error::other(format!("a nested cell of the program {reason}; a later checkpoint is written when that has changed"))
 }

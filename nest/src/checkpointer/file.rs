@@ -57,7 +57,7 @@ pub struct RestoreRequirements {
     /// The CPU features that programs could have chosen, as opaque words.
     pub features: Vec<u32>,
     /// A fingerprint of the files that the program sees.
-    pub view: String,
+    pub files_fingerprint: String,
 }
 
 /// The pages of a file.
@@ -161,7 +161,7 @@ impl CheckpointWriter {
         let head = IndexHead { requirements, own: self.own, earlier, chunks: std::mem::take(&mut self.chunks) };
         let index = postcard::to_allocvec(&(head, image)).map_err(Error::other)?;
         if index.len() as u64 > INDEX_MAX {
-            return Err(Error::other("the program's memory is in too many parts for a checkpoint"));
+            return Err(Error::other("the program's memory is in too many parts for a checkpoint: its index would exceed 256 MiB"));
         }
         self.file.write_all(&index)?;
         let end = self.length + index.len() as u64;
@@ -234,7 +234,10 @@ impl CheckpointFile {
             return Err(damaged("it is no checkpoint"));
         }
         if word(16) as u32 != VERSION {
-            return Err(Error::other("another version of Pando has written it: use that one"));
+            let format = word(16) as u32;
+            return Err(Error::other(format!(
+                "it has format {format}, and this version of Pando reads format {VERSION}: use the version that wrote it"
+            )));
         }
         let (start, end) = (word(24), word(32));
         if end != length || start < HEADER as u64 || start > end || end - start > INDEX_MAX {

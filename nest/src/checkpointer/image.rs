@@ -134,7 +134,7 @@ impl CellImage {
 
 /// The run state of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum MemberState {
+pub(super) enum MemberRunState {
     /// It was not started.
     New,
     /// It runs, or waits.
@@ -143,12 +143,12 @@ pub(super) enum MemberState {
     Halted([u64; REASON_WORDS]),
 }
 
-/// A cell of a family besides its image.
+/// The state of a cell of a family that its image does not have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Relation {
+pub(super) struct MemberRecord {
     /// The names by which the cells from the program's on hold the next one. The program's cell has none.
     pub(super) path: Vec<u64>,
-    pub(super) state: MemberState,
+    pub(super) state: MemberRunState,
     /// Its table of holdings, as records.
     pub(super) holdings: Vec<[u64; HOLDING_WORDS]>,
     /// Unread bytes of its console: opaque parts of the kernel.
@@ -158,7 +158,7 @@ pub(super) struct Relation {
 /// The image of a program: its cell, and all below it, parents before their children.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FamilyImage {
-    pub(super) members: Vec<(Relation, CellImage)>,
+    pub(super) members: Vec<(MemberRecord, CellImage)>,
 }
 
 impl FamilyImage {
@@ -166,10 +166,10 @@ impl FamilyImage {
     pub(super) fn is_sound(&self) -> bool {
         let is_placed = |index: usize, path: &[u64]| match path.split_last() {
             None => index == 0,
-            Some((_, parent)) => self.members[..index].iter().any(|(relation, _)| relation.path == parent),
+            Some((_, parent)) => self.members[..index].iter().any(|(member_record, _)| member_record.path == parent),
         };
         let mut members = self.members.iter().enumerate();
-        !self.members.is_empty() && members.all(|(index, (relation, image))| image.is_sound() && is_placed(index, &relation.path))
+        !self.members.is_empty() && members.all(|(index, (member_record, image))| image.is_sound() && is_placed(index, &member_record.path))
     }
 
     /// Whether it has one of these stored pages.

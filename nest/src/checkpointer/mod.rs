@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The checkpointer: a program whose whole state is written to files at intervals, and goes on from them in another process.
+//! The checkpointer: a monitor that writes the whole state of its child to files at intervals, and restores a child from them in another
+//! process.
 //!
 //! The child is halted only as long as the kernel takes to clone it, whatever its size. The clone never runs: its difference to the clone
 //! before is written while the program goes on. A restored child is built from extents. Its pages are entries that name a page of a file,
@@ -9,7 +10,7 @@ mod directory;
 mod family;
 mod file;
 mod image;
-mod restoring;
+mod restore;
 mod snapshot;
 
 pub use directory::{CheckpointDirectory, StoredCheckpoint};
@@ -20,12 +21,12 @@ use crate::input::ProgramInput;
 use crate::output::{self, OutputStream};
 use crate::watched_child::WatchedChild;
 use family::HaltedFamily;
-use image::{MemberState, Relation};
+use image::{MemberRecord, MemberRunState};
 use pando_abi::holding::ChildState;
 use pando_abi::watch::{HaltReason, resume};
 use pando_abi::{Event, HoldingName};
 use pando_machine::CellsDevice;
-use restoring::PageSource;
+use restore::PageSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use snapshot::{Base, SnapshotWriter};
@@ -89,7 +90,7 @@ pub type EventSink<'a> = &'a mut dyn FnMut(CheckpointEvent<'_>);
 
 /// Clones of the program's cell and of all below it, and for how long that took.
 struct Snapshot {
-    cells: Vec<(Relation, HoldingName)>,
+    cells: Vec<(MemberRecord, HoldingName)>,
     pause: Duration,
 }
 
@@ -114,7 +115,7 @@ pub struct Checkpointer<'a> {
     /// The pages that a restored child has not needed yet.
     pages: Option<PageSource>,
     /// The nested cells of a restored child, until they are started.
-    nested: Vec<(HoldingName, MemberState)>,
+    nested: Vec<(HoldingName, MemberRunState)>,
 }
 
 impl<'a> Checkpointer<'a> {
@@ -141,7 +142,7 @@ impl<'a> Checkpointer<'a> {
         mut stored: StoredCheckpoint,
         settings: CheckpointSettings,
     ) -> Result<Checkpointer<'a>> {
-        let nested = restoring::build(device, child, &mut stored)?;
+        let nested = restore::build(device, child, &mut stored)?;
         let mut checkpointer = Checkpointer::new(device, child, settings)?;
         checkpointer.nested = nested;
         if checkpointer.settings.interval.is_some() {
@@ -166,7 +167,7 @@ impl<'a> Checkpointer<'a> {
     /// # Errors
     /// The device does not allow it, a stream failed, or a page of a restored program cannot be read.
     pub fn run(&mut self, interrupted: &AtomicBool, report: EventSink<'_>) -> Result<ChildState> {
-        restoring::start(self.device, std::mem::take(&mut self.nested))?;
+        restore::start(self.device, std::mem::take(&mut self.nested))?;
         self.device.run(self.child)?;
         let (woken, waker) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
@@ -247,7 +248,9 @@ impl<'a> Checkpointer<'a> {
         let Some(reason) = child.reason_if_halted()? else { return Ok(None) };
         match reason {
             HaltReason::Taken { space, address, number } => {
-                let pages = self.pages.as_mut().ok_or_else(|| Error::other("the program has lost a page"))?;
+                let pages = self.pages.as_mut().ok_or_else(|| {
+                    Error::other(format!("the program needs stored page {number}, but it was not restored from a checkpoint"))
+                })?;
                 pages.give(self.device, self.child, (space, address, number))?;
                 self.device.resume(self.child, resume::CONTINUE)?;
                 if halted_since.is_some() {
@@ -266,7 +269,7 @@ impl<'a> Checkpointer<'a> {
     }
 
     /// Clones the halted child and all cells below it.
-    fn clone_family(&self) -> Result<Vec<(Relation, HoldingName)>> {
+    fn clone_family(&self) -> Result<Vec<(MemberRecord, HoldingName)>> {
         HaltedFamily::halt(self.device, self.child, self.settings.memory)?.clone_cells()
     }
 

@@ -3,7 +3,7 @@
 
 use super::directory::CheckpointDirectory;
 use super::file::{CheckpointWriter, KnownPages, PageRange, RestoreRequirements};
-use super::image::{CellImage, FamilyImage, Relation, StoredContent, StoredExtent, TreeExtents, mapped_at};
+use super::image::{CellImage, FamilyImage, MemberRecord, StoredContent, StoredExtent, TreeExtents, mapped_at};
 use pando_abi::cell_image::{END, ExtentContent, ImageExtent, ImageRecord, TreeOrigin, TreePlace};
 use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
 use pando_abi::watch::state;
@@ -39,7 +39,7 @@ impl Base {
     /// The snapshot of the member with a path, and its image.
     fn member(&self, path: &[u64]) -> Option<(HoldingName, &CellImage)> {
         let mut members = self.snapshots.iter().zip(&self.image.members);
-        members.find(|(_, (relation, _))| relation.path == path).map(|(snapshot, (_, image))| (*snapshot, image))
+        members.find(|(_, (member_record, _))| member_record.path == path).map(|(snapshot, (_, image))| (*snapshot, image))
     }
 }
 
@@ -68,17 +68,22 @@ impl SnapshotWriter<'_> {
     ///
     /// # Errors
     /// A snapshot cannot be read, or the file cannot be written.
-    pub(super) fn write(&self, snapshots: &[(Relation, HoldingName)], base: Option<&Base>, number: u32) -> Result<(Base, CheckpointSize)> {
+    pub(super) fn write(
+        &self,
+        snapshots: &[(MemberRecord, HoldingName)],
+        base: Option<&Base>,
+        number: u32,
+    ) -> Result<(Base, CheckpointSize)> {
         let next_page = base.map_or(0, |base| base.next_page);
         let all_files = base.map(|base| base.files.clone()).unwrap_or_default();
         let base = base.filter(|base| base.files.len() < files_max(self.keep));
         let known = base.map(|base| base.known.clone()).unwrap_or_default();
         let mut file = CheckpointWriter::create(self.directory.path(), number, next_page, known)?;
         let mut image = FamilyImage::default();
-        for (relation, snapshot) in snapshots {
-            let base = base.and_then(|base| base.member(&relation.path));
-            let cell = self.read_cell(*snapshot, relation, base, &mut file)?;
-            image.members.push((relation.clone(), cell));
+        for (member_record, snapshot) in snapshots {
+            let base = base.and_then(|base| base.member(&member_record.path));
+            let cell = self.read_cell(*snapshot, member_record, base, &mut file)?;
+            image.members.push((member_record.clone(), cell));
         }
         let snapshots = snapshots.iter().map(|(_, snapshot)| *snapshot).collect();
         let is_used = |range: &PageRange| image.uses(&(range.first..range.first + range.pages));
@@ -95,14 +100,14 @@ impl SnapshotWriter<'_> {
     fn read_cell(
         &self,
         snapshot: HoldingName,
-        relation: &Relation,
+        member_record: &MemberRecord,
         base: Option<(HoldingName, &CellImage)>,
         file: &mut CheckpointWriter,
     ) -> Result<CellImage> {
         let mut reader = ImageReader {
             device: self.device,
             snapshot,
-            is_program: relation.path.is_empty(),
+            is_program: member_record.path.is_empty(),
             image: CellImage {
                 state: self.read_state(snapshot, state::IMAGE)?,
                 layout: self.read_state(snapshot, state::LAYOUT)?,

@@ -52,19 +52,19 @@ impl Breakpoints {
         self.0.contains_key(&address)
     }
 
-    /// Lets a space have the program's own byte at an address, while the breakpoint stays known.
+    /// Writes the program's own byte to an address of a space, while the breakpoint stays known.
     ///
     /// # Errors
     /// Nothing is mapped there.
-    pub(super) fn lift(&self, child: &WatchedChild<'_>, space: u64, address: u64) -> Result<()> {
+    pub(super) fn write_original(&self, child: &WatchedChild<'_>, space: u64, address: u64) -> Result<()> {
         self.0.get(&address).map_or(Ok(()), |byte| child.device.write_space(space, address, &[*byte]))
     }
 
-    /// Sets a lifted breakpoint again, if it was not removed meanwhile.
+    /// Writes a breakpoint again whose original byte is there, if it was not removed meanwhile.
     ///
     /// # Errors
     /// Nothing is mapped there.
-    pub(super) fn lower(&self, child: &WatchedChild<'_>, space: u64, address: u64) -> Result<()> {
+    pub(super) fn rearm(&self, child: &WatchedChild<'_>, space: u64, address: u64) -> Result<()> {
         if self.contains(address) { child.device.write_space(space, address, &[INT3]) } else { Ok(()) }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Halts of the child, translated to stops of gdb.
 
-use super::{Debugger, Halt, TRAP_FLAG};
+use super::{Debugger, PendingHalt, TRAP_FLAG};
 use crate::signal;
 use crate::threads::Threads;
 use gdbstub::common::{Signal, Tid};
@@ -26,7 +26,7 @@ pub(super) fn tid(thread: u64) -> Tid {
 }
 
 impl Debugger<'_> {
-    /// The end of the child, or the reason for which it stands. `None`: it runs, perhaps again.
+    /// The end of the child, or the reason why it stopped. `None`: it runs, perhaps again.
     ///
     /// # Errors
     /// The device does not allow it.
@@ -54,7 +54,7 @@ impl Debugger<'_> {
         }
         self.threads = Threads::read(&self.child, self.table)?;
         match reason {
-            HaltReason::Requested => self.stop(Halt::Plain, self.own_thread(), Signal::SIGINT),
+            HaltReason::Requested => self.stop(PendingHalt::Nothing, self.own_thread(), Signal::SIGINT),
             HaltReason::Exception { vector: DEBUG, .. } => self.after_step(),
             HaltReason::Exception { .. } => self.after_breakpoint(),
             HaltReason::Syscall => self.resume_child(resume::DELIVER),
@@ -75,7 +75,7 @@ impl Debugger<'_> {
         (self.process, self.table) = (process, table);
         self.threads = Threads::read(&self.child, table)?;
         self.auxiliary = self.read_auxiliary()?;
-        self.stop(Halt::Plain, process, Signal::SIGTRAP)
+        self.stop(PendingHalt::Nothing, process, Signal::SIGTRAP)
     }
 
     /// Reads the auxiliary vector of the program that starts: it follows the arguments and the environment on its stack.
@@ -103,25 +103,25 @@ impl Debugger<'_> {
             self.child.answer(0)?;
             return self.resume_child(resume::CONTINUE);
         }
-        self.stop(Halt::Signal { thread, signal: signal.0 }, thread, signal)
+        self.stop(PendingHalt::Signal { thread, signal: signal.0 }, thread, signal)
     }
 
     fn after_step(&mut self) -> Result<Option<StopReason>> {
         if let Some(address) = self.stepped_over.take() {
-            self.breakpoints.lower(&self.child, self.space(self.threads.running), address)?;
+            self.breakpoints.rearm(&self.child, self.space(self.threads.running), address)?;
             return self.resume_child(resume::CONTINUE);
         }
         let running = self.threads.running;
         let is_own = self.threads.get(running).is_some_and(|record| record.process == self.process);
         if is_own && let Some(addr) = self.watchpoints.changed(&self.child, self.space(running))? {
             self.set_trap_flag(running, false)?;
-            self.note_stop(Halt::Plain)?;
+            self.note_stop(PendingHalt::Nothing)?;
             return Ok(Some(StopReason::Watch { tid: tid(running), kind: WatchKind::Write, addr }));
         }
         match self.stepping.take_if(|stepping| *stepping == running) {
             Some(thread) => {
                 self.set_trap_flag(thread, false)?;
-                self.stop(Halt::Plain, thread, Signal::SIGTRAP)
+                self.stop(PendingHalt::Nothing, thread, Signal::SIGTRAP)
             }
             // All threads step while values are watched.
             None if is_own && !self.watchpoints.is_empty() => self.resume_child(resume::CONTINUE),
@@ -142,16 +142,16 @@ impl Debugger<'_> {
             if process != Some(self.process) {
                 return self.resume_child(resume::DELIVER);
             }
-            return self.stop(Halt::Exception, running, Signal::SIGTRAP);
+            return self.stop(PendingHalt::Exception, running, Signal::SIGTRAP);
         }
         self.child.set_registers(&Registers { rip: address, ..registers })?;
         if process == Some(self.process) {
-            self.note_stop(Halt::Plain)?;
+            self.note_stop(PendingHalt::Nothing)?;
             return Ok(Some(StopReason::SwBreak(tid(running))));
         }
         // A fork has inherited it, or shares the program's memory until it executes a program of its own.
         let space = self.space(running);
-        self.breakpoints.lift(&self.child, space, address)?;
+        self.breakpoints.write_original(&self.child, space, address)?;
         if space != self.space(self.process) {
             return self.resume_child(resume::CONTINUE);
         }
@@ -165,13 +165,13 @@ impl Debugger<'_> {
         Ok(None)
     }
 
-    fn stop(&mut self, halt: Halt, thread: u64, signal: Signal) -> Result<Option<StopReason>> {
+    fn stop(&mut self, halt: PendingHalt, thread: u64, signal: Signal) -> Result<Option<StopReason>> {
         self.note_stop(halt)?;
         Ok(Some(StopReason::SignalWithThread { tid: tid(thread), signal }))
     }
 
     /// Ends a step that was not completed: its thread was not the one that stopped.
-    fn note_stop(&mut self, halt: Halt) -> Result<()> {
+    fn note_stop(&mut self, halt: PendingHalt) -> Result<()> {
         self.halt = halt;
         let Some(thread) = self.stepping.take() else { return Ok(()) };
         self.set_trap_flag(thread, false)

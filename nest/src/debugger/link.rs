@@ -35,11 +35,11 @@ impl GdbLink {
         }
     }
 
-    /// The way of the answers.
+    /// The writer of replies to gdb.
     ///
     /// # Errors
     /// There are too many open files.
-    pub(super) fn answers(&self) -> Result<Answers> {
+    pub(super) fn replies(&self) -> Result<ReplyWriter> {
         let socket = match self {
             GdbLink::Streams => None,
             GdbLink::Socket(socket) => {
@@ -47,18 +47,18 @@ impl GdbLink {
                 Some(socket.try_clone()?)
             }
         };
-        Ok(Answers { socket, bytes: Vec::new() })
+        Ok(ReplyWriter { socket, bytes: Vec::new() })
     }
 }
 
-/// The answers for gdb, sent a packet at a time.
-pub(super) struct Answers {
+/// The writer of replies to gdb, which sends one packet at a time.
+pub(super) struct ReplyWriter {
     /// `None`: standard output.
     socket: Option<TcpStream>,
     bytes: Vec<u8>,
 }
 
-impl Connection for Answers {
+impl Connection for ReplyWriter {
     type Error = Error;
 
     fn write(&mut self, byte: u8) -> Result<()> {

@@ -8,7 +8,7 @@ mod architecture;
 mod breakpoints;
 mod halts;
 mod link;
-mod resuming;
+mod resume;
 mod session;
 mod target;
 mod watchpoints;
@@ -20,18 +20,18 @@ pub use link::GdbLink;
 use pando_abi::HoldingName;
 use pando_abi::thread_table::ThreadRecord;
 use pando_machine::CellsDevice;
-use resuming::Actions;
+use resume::ResumeActions;
 pub use session::serve;
 use watchpoints::Watchpoints;
 
 /// The trap flag.
 const TRAP_FLAG: u64 = 1 << 8;
 
-/// Why the program stands, as far as gdb's next request depends on it.
+/// The reply that the next resumption owes to the last halt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Halt {
-    /// Nothing is to be answered.
-    Plain,
+enum PendingHalt {
+    /// Nothing.
+    Nothing,
     /// An exception, which the program may still get as a signal.
     Exception,
     /// A signal is about to take effect on a thread, unless it is discarded.
@@ -58,8 +58,8 @@ struct Debugger<'a> {
     auxiliary: Vec<u8>,
     breakpoints: Breakpoints,
     watchpoints: Watchpoints,
-    halt: Halt,
-    actions: Actions,
+    halt: PendingHalt,
+    actions: ResumeActions,
     /// The thread that executes a single instruction for gdb.
     stepping: Option<u64>,
     /// The breakpoint that a process which shares the program's memory is stepping over.
@@ -77,8 +77,8 @@ impl<'a> Debugger<'a> {
             auxiliary: Vec::new(),
             breakpoints: Breakpoints::default(),
             watchpoints: Watchpoints::default(),
-            halt: Halt::Plain,
-            actions: Actions::default(),
+            halt: PendingHalt::Nothing,
+            actions: ResumeActions::default(),
             stepping: None,
             stepped_over: None,
         }

@@ -63,7 +63,7 @@ struct Session<'a> {
 impl Session<'_> {
     /// Serves gdb until it goes, or the program has ended.
     fn serve(&mut self) -> Result<()> {
-        let stub = GdbStub::builder(self.link.answers()?).packet_buffer_size(PACKET_SIZE).build().map_err(Error::other)?;
+        let stub = GdbStub::builder(self.link.replies()?).packet_buffer_size(PACKET_SIZE).build().map_err(Error::other)?;
         let mut machine = stub.run_state_machine(&mut self.debugger).map_err(broken)?;
         self.read_input()?;
         self.drop_repeated_start();

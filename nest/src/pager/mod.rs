@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The demand pager: a child with less memory than it uses. Pages that it has not used lately lie in a swap file.
+//! The demand pager: a monitor that keeps the pages that its child has not used lately in a swap file, so that the child runs with less
+//! memory than it uses.
 //!
 //! The child halts when its quota is used up, and when it needs a page that was taken. A clock hand goes over the mounts of all its spaces
 //! and takes the pages there, the longest present first. Pages that lie beside each other in the swap file were taken together, so a fault

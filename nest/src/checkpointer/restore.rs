@@ -2,9 +2,9 @@
 //! The cell of a restored program: it is built from an image without reading its pages, except for the libOS's. The program gets the
 //! others when it needs them, as from a pager.
 
-use super::directory::{StoredCheckpoint, plain};
+use super::directory::{StoredCheckpoint, error_text};
 use super::family::{HALT_MAX, STATE_INTERVAL};
-use super::image::{CellImage, MemberState, Relation, StoredContent, StoredExtent, mapped_at};
+use super::image::{CellImage, MemberRecord, MemberRunState, StoredContent, StoredExtent, mapped_at};
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, RECORD_BYTES, TreeOrigin, TreePlace};
 use pando_abi::holding::ChildState;
 use pando_abi::holding_record::HoldingRecord;
@@ -23,7 +23,7 @@ const SYSTEM_SEGMENT: TreePlace = TreePlace::Segment(0);
 const READ_AHEAD: u32 = 64;
 
 /// A nested cell of a restored program, as a view, and its state.
-type NestedCell = (HoldingName, MemberState);
+type NestedCell = (HoldingName, MemberRunState);
 
 /// Builds a child that was not started from a checkpoint, and all cells below it. Returns those, parents before their children.
 ///
@@ -32,21 +32,21 @@ type NestedCell = (HoldingName, MemberState);
 pub(super) fn build(device: &CellsDevice, child: HoldingName, stored: &mut StoredCheckpoint) -> Result<Vec<NestedCell>> {
     let mut cells: HashMap<Vec<u64>, HoldingName> = HashMap::new();
     let mut nested = Vec::new();
-    for (relation, image) in stored.image().members.clone() {
-        let cell = match relation.path.split_last() {
+    for (member_record, image) in stored.image().members.clone() {
+        let cell = match member_record.path.split_last() {
             None => child,
             Some((name, parent)) => {
                 let name = HoldingName::from_bits(*name).ok_or_else(|| Error::other("the checkpoint is damaged: a cell has no name"))?;
                 let parent = cells.get(parent).ok_or_else(|| Error::other("the checkpoint is damaged: a cell has no parent"))?;
-                device.view(*parent, name).map_err(refused)?
+                device.view(*parent, name).map_err(cannot_build)?
             }
         };
-        build_cell(device, cell, &image, stored, relation.path.is_empty())?;
-        build_relation(device, cell, &relation).map_err(refused)?;
-        if !relation.path.is_empty() {
-            nested.push((cell, relation.state));
+        build_cell(device, cell, &image, stored, member_record.path.is_empty())?;
+        write_member_record(device, cell, &member_record).map_err(cannot_build)?;
+        if !member_record.path.is_empty() {
+            nested.push((cell, member_record.state));
         }
-        cells.insert(relation.path, cell);
+        cells.insert(member_record.path, cell);
     }
     Ok(nested)
 }
@@ -57,13 +57,13 @@ pub(super) fn build(device: &CellsDevice, child: HoldingName, stored: &mut Store
 /// One does not start, or does not halt again as it was halted.
 pub(super) fn start(device: &CellsDevice, nested: Vec<NestedCell>) -> Result<()> {
     for (cell, state) in nested.into_iter().rev() {
-        if state != MemberState::New {
+        if state != MemberRunState::New {
             device.run(cell)?;
         }
         let began = Instant::now();
-        while matches!(state, MemberState::Halted(_)) && device.state(cell)? != ChildState::Halted {
+        while matches!(state, MemberRunState::Halted(_)) && device.state(cell)? != ChildState::Halted {
             if began.elapsed() > HALT_MAX {
-                return Err(Error::other("a nested cell of the program does not halt as it was halted at the checkpoint"));
+                return Err(Error::other("a nested cell of the program was halted at the checkpoint, and does not halt again"));
             }
             // The halt is no event for this cell.
             let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&STATE_INTERVAL));
@@ -74,19 +74,19 @@ pub(super) fn start(device: &CellsDevice, nested: Vec<NestedCell>) -> Result<()>
     Ok(())
 }
 
-fn refused(error: Error) -> Error {
-    Error::new(error.kind(), format!("the checkpoint does not fit to this kernel: {error}"))
+fn cannot_build(error: Error) -> Error {
+    Error::new(error.kind(), format!("cannot build the program's cell from the checkpoint: {error}"))
 }
 
-/// Gives a cell its holdings and its place in the family.
-fn build_relation(device: &CellsDevice, cell: HoldingName, relation: &Relation) -> Result<()> {
-    let records = relation.holdings.iter().map(|words| HoldingRecord::from_words(*words));
+/// Writes the holdings, the console and the halt of a cell.
+fn write_member_record(device: &CellsDevice, cell: HoldingName, member_record: &MemberRecord) -> Result<()> {
+    let records = member_record.holdings.iter().map(|words| HoldingRecord::from_words(*words));
     let records: Option<Vec<HoldingRecord>> = records.collect();
     device.add_holdings(cell, &records.ok_or_else(|| Error::other("a holding is invalid"))?)?;
-    for part in &relation.console {
+    for part in &member_record.console {
         device.write_state(cell, state::CONSOLE, part)?;
     }
-    if let MemberState::Halted(words) = relation.state {
+    if let MemberRunState::Halted(words) = member_record.state {
         let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
         device.write_state(cell, state::REASON, &bytes)?;
     }
@@ -95,19 +95,19 @@ fn build_relation(device: &CellsDevice, cell: HoldingName, relation: &Relation) 
 
 /// Builds a cell. Only the program's own cell can wait for pages: a nested one would wait for its parent, which has none of them.
 fn build_cell(device: &CellsDevice, cell: HoldingName, image: &CellImage, stored: &mut StoredCheckpoint, can_wait: bool) -> Result<()> {
-    device.write_state(cell, state::LAYOUT, &image.layout).map_err(refused)?;
+    device.write_state(cell, state::LAYOUT, &image.layout).map_err(cannot_build)?;
     let mut records = RecordBuffer { can_wait, ..RecordBuffer::default() };
     for (place, extents) in &image.trees {
         let place = tree_place(*place)?;
         records.begin(place);
         for (first, extent) in extents.iter() {
             if records.is_full() {
-                records.write(device, cell).map_err(refused)?;
+                records.write(device, cell).map_err(cannot_build)?;
             }
             records.add(place, first, extent);
         }
     }
-    records.write(device, cell).map_err(refused)?;
+    records.write(device, cell).map_err(cannot_build)?;
     let mut buffer = PageBuffer::default();
     for (place, extents) in &image.trees {
         let place = tree_place(*place)?;
@@ -125,7 +125,7 @@ fn build_cell(device: &CellsDevice, cell: HoldingName, image: &CellImage, stored
             }
         }
     }
-    device.write_state(cell, state::IMAGE, &image.state).map_err(refused)
+    device.write_state(cell, state::IMAGE, &image.state).map_err(cannot_build)
 }
 
 fn tree_place(place: u64) -> Result<TreePlace> {
@@ -202,7 +202,7 @@ impl PageSource {
     pub(super) fn give(&mut self, device: &CellsDevice, child: HoldingName, (space, address, number): (u32, u64, u32)) -> Result<()> {
         let count = self.stored.run(number).clamp(1, READ_AHEAD);
         let bytes = count as usize * PAGE_SIZE as usize;
-        let failed = |error: Error| Error::new(error.kind(), format!("cannot read a page of the checkpoint: {}", plain(&error)));
+        let failed = |error: Error| Error::new(error.kind(), format!("cannot read a page of the checkpoint: {}", error_text(&error)));
         self.stored.read(number, &mut self.buffer.bytes_mut()[..bytes]).map_err(failed)?;
         match device.give(child.space(space), address, &self.buffer, count.into(), number)? {
             Some(0) => Err(Error::other("the kernel has lost the page that the program needs")),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Continuing as gdb asks.
+//! Resuming the child as gdb requests.
 
-use super::{Debugger, Halt};
+use super::{Debugger, PendingHalt};
 use gdbstub::common::{Signal, Tid};
 use gdbstub::target::ext::base::multithread::{
     MultiThreadResume, MultiThreadSchedulerLocking, MultiThreadSchedulerLockingOps, MultiThreadSingleStep, MultiThreadSingleStepOps,
@@ -9,32 +9,32 @@ use gdbstub::target::ext::base::multithread::{
 use pando_abi::watch::resume;
 use std::io::Error;
 
-/// gdb's wishes for its next resumption.
+/// The actions of gdb's next `vCont`: a thread to step, signals to deliver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Actions {
+pub(super) struct ResumeActions {
     /// The thread that executes one instruction.
     step: Option<u64>,
     /// Signals that threads get, by the protocol's number.
     signals: Vec<(u64, u8)>,
 }
 
-impl Actions {
+impl ResumeActions {
     fn note_signal(&mut self, tid: Tid, signal: Option<Signal>) {
         self.signals.extend(signal.map(|signal| (tid.get() as u64, signal.0)));
     }
 }
 
 impl Debugger<'_> {
-    /// Answers the last halt. Returns how the child continues.
-    fn answer_halt(&mut self, actions: &Actions) -> Result<u64, Error> {
-        match std::mem::replace(&mut self.halt, Halt::Plain) {
-            Halt::Plain => {}
-            Halt::Signal { thread, signal } => {
+    /// ReplyWriter the last halt. Returns how the child continues.
+    fn answer_halt(&mut self, actions: &ResumeActions) -> Result<u64, Error> {
+        match std::mem::replace(&mut self.halt, PendingHalt::Nothing) {
+            PendingHalt::Nothing => {}
+            PendingHalt::Signal { thread, signal } => {
                 let is_delivered = actions.signals.contains(&(thread, signal));
                 self.child.answer(u64::from(!is_delivered))?;
             }
-            Halt::Exception if actions.signals.iter().any(|(_, signal)| *signal == Signal::SIGTRAP.0) => return Ok(resume::DELIVER),
-            Halt::Exception => {}
+            PendingHalt::Exception if actions.signals.iter().any(|(_, signal)| *signal == Signal::SIGTRAP.0) => return Ok(resume::DELIVER),
+            PendingHalt::Exception => {}
         }
         Ok(resume::CONTINUE)
     }
@@ -60,7 +60,7 @@ impl MultiThreadResume for Debugger<'_> {
     }
 
     fn clear_resume_actions(&mut self) -> Result<(), Error> {
-        self.actions = Actions::default();
+        self.actions = ResumeActions::default();
         Ok(())
     }
 
