@@ -31,7 +31,7 @@ impl Bare {
         let arena = machine.arena();
         // Huge frame 0 belongs to the machine; every frame behind it is free and reads zero.
         let mut free = HugeFrame(1).frames();
-        let mut frame = || free.next().expect("a stretch has more frames than a path");
+        let mut frame = || free.next().expect("a huge frame has more frames than a path of tables");
         let root = frame();
         arena.store(root, EntryIndex::new(SUPERVISOR_SLOT), machine.supervisor_entry());
         let mut table: FrameId = root;
@@ -61,7 +61,7 @@ impl Bare {
                 Exit::Hypercall => return Ok(start.elapsed().as_nanos() as f64),
                 // The timer of another vCPU that this thread drives.
                 Exit::Interrupted => {}
-                _ => return Err(BenchError::Astray),
+                _ => return Err(BenchError::NoHypercall),
             }
         }
     }

@@ -105,7 +105,7 @@ impl Harness {
 
     /// One turn of the vCPU, which must run a cell.
     pub(crate) fn turn(&mut self) -> Result<(), BenchError> {
-        if self.worker.turn() == Turn::Ran { Ok(()) } else { Err(BenchError::Astray) }
+        if self.worker.turn() == Turn::Ran { Ok(()) } else { Err(BenchError::NoHypercall) }
     }
 
     /// One turn, or a wait until there is work.
@@ -116,7 +116,7 @@ impl Harness {
                 std::thread::sleep(until.since(self.kernel.now()));
                 Ok(())
             }
-            Turn::Nothing { .. } | Turn::Stopped => Err(BenchError::Astray),
+            Turn::Nothing { .. } | Turn::Stopped => Err(BenchError::NoHypercall),
         }
     }
 
@@ -134,13 +134,13 @@ impl Harness {
         self.kernel.start(id)?;
         self.worker.turn();
         let time = start.elapsed().as_nanos() as f64;
-        if self.hypercalls(id)? == 1 { Ok((time, id)) } else { Err(BenchError::Astray) }
+        if self.hypercalls(id)? == 1 { Ok((time, id)) } else { Err(BenchError::NoHypercall) }
     }
 
     /// Ends a cell that is not running, removes it and frees its memory, a few tables' worth at once.
     pub(crate) fn end(&mut self, id: CellId) -> Result<(), BenchError> {
         self.kernel.end(id, End::Killed)?;
-        self.kernel.collect(id).ok_or(BenchError::Astray)?;
+        self.kernel.collect(id).ok_or(BenchError::NoHypercall)?;
         self.worker.turn();
         Ok(())
     }

@@ -111,9 +111,9 @@ pub enum BenchError {
     /// A measured program failed.
     #[error("a program of the benchmark failed: {0}")]
     Failed(String),
-    /// A cell deviated from its code.
+    /// A cell did not run as its code says.
     #[error("a cell of the benchmark did not reach its next hypercall")]
-    Astray,
+    NoHypercall,
 }
 
 impl BenchError {
@@ -178,7 +178,7 @@ mod tests {
         let part = process_runs::needs("no-such-program", "a peer (Debian: no-such-package)");
         unless_absent(part, &mut absent).expect("the others run");
         unless_absent(process_runs::needs("sh", "a shell"), &mut absent).expect("it is there");
-        unless_absent(Err(BenchError::Astray), &mut absent).expect_err("what fails is no absence");
+        unless_absent(Err(BenchError::NoHypercall), &mut absent).expect_err("what fails is no absence");
         assert_eq!(lacking, ["a peer (Debian: no-such-package)"]);
     }
 }

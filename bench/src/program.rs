@@ -120,7 +120,7 @@ impl LineServer {
         harness.turn_until(self.cell, is_idle)?;
         match self.port.receive() {
             Some((Stream::Output, bytes)) => number(&String::from_utf8_lossy(&bytes)),
-            _ => Err(BenchError::Astray),
+            _ => Err(BenchError::Failed(format!("a cell waits without an answer to {line:?}"))),
         }
     }
 }
@@ -140,7 +140,7 @@ impl Process {
         let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
         match (input, output) {
             (Some(input), Some(output)) => Ok(Process { child, input, output }),
-            _ => Err(BenchError::Astray),
+            _ => Err(BenchError::Failed("the small program has no pipes".into())),
         }
     }
 
@@ -173,5 +173,5 @@ impl Drop for Process {
 
 /// Parses an answer as a number.
 pub(crate) fn number(line: &str) -> Result<f64, BenchError> {
-    line.trim().parse().map_err(|_| BenchError::Astray)
+    line.trim().parse().map_err(|_| BenchError::Failed(format!("a program printed {line:?}, not a number")))
 }

@@ -85,7 +85,7 @@ impl Table {
     /// The table's first line.
     #[must_use]
     pub fn head() -> String {
-        format!("{:26}{:>12} {:6}{:>12} {:>8} {:>7}  {}", "figure", "ours", "unit", "theirs", "ratio", "spread", "theirs is; note")
+        format!("{:26}{:>12} {:6}{:>12} {:>8} {:>7}  {}", "figure", "ours", "unit", "theirs", "ratio", "spread", "reference; note")
     }
 
     /// A row's line.

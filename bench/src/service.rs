@@ -40,7 +40,7 @@ impl ServiceProcess {
     pub(crate) fn start(pando: &Path, directory: &Path, options: &[&str]) -> Result<ServiceProcess, BenchError> {
         let child = command(pando, directory).arg("serve").args(options).process_group(0).stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(BenchError::host("start pando"))?;
-        let mut errors = BufReader::new(child.stderr.take().ok_or(BenchError::Astray)?);
+        let mut errors = BufReader::new(child.stderr.take().expect("it is a pipe"));
         let mut line = String::new();
         let read = errors.read_line(&mut line);
         let service = ServiceProcess { child, socket: directory.join("data/pando/run/socket"), _errors: errors };

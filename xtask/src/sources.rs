@@ -55,7 +55,7 @@ pub(crate) fn fetch() -> Vec<String> {
 
 /// Updates the index of sources; returns the apt options that use it.
 fn index(folder: &Path) -> Result<Vec<String>> {
-    ensure!(Path::new("/etc/debian_version").exists(), "this is not Debian");
+    ensure!(Path::new("/etc/debian_version").exists(), "its source comes from Debian's apt, and this is not Debian");
     let lists = folder.join("lists");
     fs::create_dir_all(lists.join("partial")).context("making a folder for apt")?;
     let mut known = Command::new("apt-get");
@@ -123,22 +123,22 @@ fn download(into: &Path, name: &str, options: &[String]) -> Result<()> {
 }
 
 /// A crate whose program the tests run.
-struct Tool {
+struct CrateProgram {
     name: &'static str,
     program: &'static str,
     purpose: &'static str,
 }
 
-const TOOLS: [Tool; 2] = [
-    Tool { name: "ripgrep", program: "bin/rg", purpose: "a Rust program of others" },
-    Tool { name: "fsx", program: "bin/fsx", purpose: "what exercises file systems" },
+const TOOLS: [CrateProgram; 2] = [
+    CrateProgram { name: "ripgrep", program: "bin/rg", purpose: "a search tool in Rust" },
+    CrateProgram { name: "fsx", program: "bin/fsx", purpose: "a file system exerciser" },
 ];
 
 /// Builds the missing tools, linked statically; returns descriptions of those that are not available.
 pub(crate) fn build() -> Vec<String> {
     let folder: PathBuf = workspace::target().join("tools");
     let missing = TOOLS.into_iter().filter(|tool| !folder.join(tool.program).exists());
-    let build = |Tool { name, purpose, .. }: Tool| {
+    let build = |CrateProgram { name, purpose, .. }: CrateProgram| {
         println!("building {name}, {purpose}");
         let mut cargo = workspace::cargo();
         cargo.args(["install", name, "--locked", "--quiet", "--root"]).arg(&folder);

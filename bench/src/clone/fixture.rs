@@ -88,7 +88,7 @@ impl FrozenTemplate {
         let time = start.elapsed().as_nanos() as f64;
         let (state, counters, _) = harness.kernel.inspect(cell)?;
         harness.end(cell)?;
-        if state == RunState::Ready && counters.preemptions == 0 { Ok(time) } else { Err(BenchError::Astray) }
+        if state == RunState::Ready && counters.preemptions == 0 { Ok(time) } else { Err(BenchError::NoHypercall) }
     }
 
     /// Runs a clone to its exit. Returns the nanoseconds from the start of cloning to its first output, and its counters.
@@ -100,7 +100,7 @@ impl FrozenTemplate {
         clone.port.listen(move || sender.send(Instant::now()).unwrap_or_default());
         let counters = clone.finish(harness)?;
         // The first call was made by `listen`; the clone reads no input, so the next one announces output.
-        let moment = moments.into_iter().nth(1).ok_or(BenchError::Astray)?;
+        let moment = moments.into_iter().nth(1).ok_or_else(|| BenchError::Failed("a clone ended without output".into()))?;
         Ok((moment.duration_since(start).as_nanos() as f64, counters))
     }
 
@@ -134,7 +134,7 @@ impl UnstartedCell {
         match self.port.receive() {
             Some((Stream::Output, said)) => Ok(String::from_utf8_lossy(&said).into_owned()),
             Some((Stream::Errors, said)) => Err(BenchError::Failed(String::from_utf8_lossy(&said).into_owned())),
-            Some((Stream::Notes, _)) | None => Err(BenchError::Astray),
+            Some((Stream::Notes, _)) | None => Err(BenchError::Failed("a cell waits without output".into())),
         }
     }
 

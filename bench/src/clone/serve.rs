@@ -40,7 +40,7 @@ fn load(service: &ServiceProcess, clients: usize, rounds: usize) -> Result<Sampl
     let client = || (0..rounds).map(|_| ask(service)).collect::<Result<Vec<f64>, _>>();
     let all: Result<Vec<Vec<f64>>, BenchError> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
-        threads.into_iter().map(|thread| thread.join().map_err(|_| BenchError::Astray)?).collect()
+        threads.into_iter().map(|thread| thread.join().map_err(|_| BenchError::Failed("a thread with requests panicked".into()))?).collect()
     });
     Ok(Sample::of(all?.concat()))
 }

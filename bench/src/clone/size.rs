@@ -85,7 +85,7 @@ pub(super) fn run(
             lines[1 + index].points.push(point(&pairs.theirs));
         }
     }
-    let title = "From the wish for a copy to its first instruction (HyperFork, figure 2)";
+    let title = "From the request for a clone to its first instruction (HyperFork, figure 2)";
     plot(Plot { name: "clone-size", title, x: "MiB", y: "µs", lines: lines.into() })?;
     flat(options, &mut harness, &templates, report)
 }

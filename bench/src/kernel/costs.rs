@@ -100,7 +100,7 @@ impl Costs<'_> {
             Ok(start.elapsed().as_nanos() as f64)
         })?;
         let delivered = harness.kernel.inspect(cell)?.1.events - before;
-        if delivered == raised { Ok(()) } else { Err(BenchError::Astray) }
+        if delivered == raised { Ok(()) } else { Err(BenchError::NoHypercall) }
     }
 
     /// A fault on lazy memory.

@@ -47,7 +47,7 @@ pub(super) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
     let (whole, built): (Vec<f64>, Vec<f64>) = times.into_iter().unzip();
     let sample = Sample::of(built);
     let note = format!(
-        "{} MiB, until the program runs in its cell; with the start of pando and the program's next line {:.1} ms",
+        "{} MiB, until the program's cell is built, its pages unread; with the start of pando and the program's next line {:.1} ms",
         sizes[0],
         Sample::of(whole).median() / 1e6
     );
@@ -61,19 +61,20 @@ fn pauses(pando: &Path, program: &Compiled, directory: &Path, size: &str, count:
     command.args(["checkpoint", "--stats", "--every", "200ms", "-m", "4G", "-o"]).arg(directory);
     command.arg("--").arg(program.path()).arg(size).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = ProcessGuard(command.spawn().map_err(BenchError::host("start pando checkpoint"))?);
-    let errors = child.0.stderr.take().ok_or(BenchError::Astray)?;
+    let errors = child.0.stderr.take().expect("it is a pipe");
     let mut pauses = Vec::with_capacity(count);
     for line in BufReader::new(errors).lines() {
         let line = line.map_err(BenchError::host("read the output of pando checkpoint"))?;
         let (_, rest) = line.split_once("halted for ").ok_or_else(|| BenchError::Failed(line.clone()))?;
-        let milliseconds: f64 = rest.split(' ').next().and_then(|number| number.parse().ok()).ok_or(BenchError::Astray)?;
+        let milliseconds: f64 =
+            rest.split(' ').next().and_then(|number| number.parse().ok()).ok_or_else(|| BenchError::Failed(line.clone()))?;
         pauses.push(milliseconds * 1e6);
         if pauses.len() > count {
             pauses.remove(0);
             return Ok(pauses);
         }
     }
-    Err(BenchError::Astray)
+    Err(BenchError::Failed(format!("pando checkpoint ended after {} checkpoints", pauses.len())))
 }
 
 /// The times in nanoseconds from the start of `pando restore` to the program's next line, and until the program's cell is built.
@@ -82,8 +83,8 @@ fn restore(pando: &Path, directory: &Path) -> Result<(f64, f64), BenchError> {
     command.arg("restore").arg("--stats").arg(directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let began = Instant::now();
     let mut child = ProcessGuard(command.spawn().map_err(BenchError::host("start pando restore"))?);
-    let output = child.0.stdout.take().ok_or(BenchError::Astray)?;
-    let errors = child.0.stderr.take().ok_or(BenchError::Astray)?;
+    let output = child.0.stdout.take().expect("it is a pipe");
+    let errors = child.0.stderr.take().expect("it is a pipe");
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line).map_err(BenchError::host("read the output of a restored program"))?;
     let whole = began.elapsed().as_nanos() as f64;

@@ -60,7 +60,7 @@ fn start(command: Command) -> Result<Process, BenchError> {
     let mut process = Process::start(command)?;
     match process.line()?.as_str() {
         "ready\n" => Ok(process),
-        _ => Err(BenchError::Astray),
+        line => Err(BenchError::Failed(format!("the program printed {line:?}, not \"ready\""))),
     }
 }
 

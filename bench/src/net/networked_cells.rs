@@ -59,7 +59,7 @@ impl StartedCell {
         match self.port.receive() {
             Some((Stream::Output, bytes)) => number(&String::from_utf8_lossy(&bytes)),
             Some((Stream::Errors, bytes)) => Err(BenchError::Failed(String::from_utf8_lossy(&bytes).into())),
-            Some((Stream::Notes, _)) | None => Err(BenchError::Astray),
+            Some((Stream::Notes, _)) | None => Err(BenchError::Failed("a cell waits without output".into())),
         }
     }
 }

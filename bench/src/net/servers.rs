@@ -156,16 +156,16 @@ fn compare(
     report: &mut dyn FnMut(Row),
 ) -> Result<Plot, BenchError> {
     let [(ours, own), (theirs, other)] = kinds;
-    let mut towns = [Servers::new(compiled, own, LARGE)?, Servers::new(compiled, other, LARGE)?];
+    let mut server_sets = [Servers::new(compiled, own, LARGE)?, Servers::new(compiled, other, LARGE)?];
     let mut lines = [Line { name: ours, points: Vec::new() }, Line { name: theirs, points: Vec::new() }];
     let requests = if options.brief { BRIEF_REQUESTS } else { REQUESTS };
     for size in SIZES.iter().filter(|(cells, ..)| !options.brief || *cells <= BRIEF_CELLS) {
         let cells = size.0;
-        for network in &mut towns {
+        for network in &mut server_sets {
             network.grow(cells)?;
             network.ask(cells, AT_ONCE, cells)?;
         }
-        let pairs = alternate(options.rounds(5), |side| towns[usize::from(side == Side::Theirs)].ask(cells, AT_ONCE, requests))?;
+        let pairs = alternate(options.rounds(5), |side| server_sets[usize::from(side == Side::Theirs)].ask(cells, AT_ONCE, requests))?;
         for (line, sample) in lines.iter_mut().zip([&pairs.ours, &pairs.theirs]) {
             line.points.push((cells as f64, 1e9 / sample.median()));
         }

@@ -44,7 +44,7 @@ fn measure(fixture: &Fixture<'_>, name: &'static str, argv: &[&str], program: &s
     let arguments = |seconds| [&argv[1..], &[seconds]].concat();
     let (output, stats) = run_with_stats(directory.cell(&["--stats=json"], argv[0], &arguments(SHORT)))?;
     if output != b"ready\n" {
-        return Err(BenchError::Astray);
+        return Err(BenchError::Failed(format!("{program} printed {:?}, not \"ready\"", String::from_utf8_lossy(&output))));
     }
     let settling = if fixture.options.brief { BRIEF_SETTLING } else { SETTLING };
     let rounds = fixture.rounds(5);
@@ -81,7 +81,7 @@ fn idle(rounds: usize, settling: Duration, command: impl Fn() -> Command) -> Res
         let mut process = Process::start(command)?;
         match process.line()?.as_str() {
             "ready\n" => Ok(process),
-            _ => Err(BenchError::Astray),
+            line => Err(BenchError::Failed(format!("the program printed {line:?}, not \"ready\""))),
         }
     };
     let _other = start()?;

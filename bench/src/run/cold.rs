@@ -33,8 +33,13 @@ pub(super) fn run(options: BenchOptions<'_>, place: &WorkDirectory<'_>, report: 
 /// The time of each part, and the number of exits in it.
 fn parts(rounds: usize, place: &WorkDirectory<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let runs = (0..rounds).map(|_| stats(place)).collect::<Result<Vec<Value>, _>>()?;
-    let sample =
-        |figure: &dyn Fn(&Value) -> Option<f64>| runs.iter().map(figure).collect::<Option<_>>().map(Sample::of).ok_or(BenchError::Astray);
+    let sample = |figure: &dyn Fn(&Value) -> Option<f64>| {
+        runs.iter()
+            .map(figure)
+            .collect::<Option<_>>()
+            .map(Sample::of)
+            .ok_or_else(|| BenchError::Failed("the statistics of a run lack a duration".into()))
+    };
     for (name, part, note) in PARTS {
         report(Row::time(name, &sample(&|run| run["time_ns"][part].as_f64())?).noting(note));
     }

@@ -205,7 +205,7 @@ fn ask(server: &IdleServer) -> Result<(), BenchError> {
 fn answer(port: &ConsolePort) -> Result<(), BenchError> {
     match port.receive() {
         Some((Stream::Output, _)) => Ok(()),
-        _ => Err(BenchError::Astray),
+        _ => Err(BenchError::Failed("a server in a cell did not answer".into())),
     }
 }
 

@@ -180,7 +180,7 @@ fn invalid_frames_and_rings_disturb_no_other_cell() {
 }
 
 #[test]
-fn nonsense_from_a_station_breaks_no_libos() {
+fn invalid_frames_of_a_host_port_crash_no_libos() {
     let seed = 2;
     let Some((mut world, pair)) = Pair::new(repetitions(100_000, 3_000_000, 100_000_000)) else { return };
     let to = pair.server.addresses;

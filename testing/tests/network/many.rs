@@ -28,7 +28,7 @@ fn sum(header: &[u8]) -> [u8; 2] {
 }
 
 /// A SYN to port 80 from an address that does not exist.
-fn knock(from_mac: [u8; 6], from: Ipv4Addr, port: u16, to: &Addresses) -> Bytes {
+fn syn_frame(from_mac: [u8; 6], from: Ipv4Addr, port: u16, to: &Addresses) -> Bytes {
     let mut ip = [0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0].to_vec();
     ip.extend(from.octets());
     ip.extend(to.v4.octets());
@@ -50,7 +50,7 @@ fn honest_clients_are_served_among_ten_thousand_half_open_connections() {
     let (router, _) = world.lab.kernel.router(world.network).expect("the network is there");
     for number in 0..repetitions(500, 10_000, 10_000) {
         let from = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(10, 77, 100, 0)) + number % 5000);
-        host_peer.host_port.send([knock(router.mac.0, from, 1024 + (number / 5000) as u16, &server.addresses)]);
+        host_peer.host_port.send([syn_frame(router.mac.0, from, 1024 + (number / 5000) as u16, &server.addresses)]);
         if number % AT_ONCE == 0 {
             host_peer.step(&world);
             world.lab.turn(0);
@@ -74,7 +74,7 @@ fn a_small_cell_outlives_ten_thousand_half_open_connections() {
     let (router, _) = world.lab.kernel.router(world.network).expect("the network is there");
     for number in 0..repetitions(500, 10_000, 10_000) {
         let from = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(10, 77, 100, 0)) + number);
-        host_peer.host_port.send([knock(router.mac.0, from, 1024, &server.addresses)]);
+        host_peer.host_port.send([syn_frame(router.mac.0, from, 1024, &server.addresses)]);
         if number % AT_ONCE == 0 {
             host_peer.host_port.receive(usize::MAX);
             world.lab.turn(0);

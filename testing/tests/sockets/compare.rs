@@ -34,7 +34,7 @@ struct Twin {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct ComparedTrees {
+pub(crate) struct ComparedSockets {
     sockets: Sockets,
     places: [Option<Twin>; SOCKETS],
 }
@@ -90,7 +90,7 @@ fn settle(fd: &OwnedFd, answer: &Answer, events: PollFlags) {
     }
 }
 
-impl ComparedTrees {
+impl ComparedSockets {
     fn close(&mut self, place: usize) {
         if let Some(twin) = self.places[place].take() {
             self.sockets.close(twin.ours);

@@ -5,7 +5,7 @@ mod compare;
 mod operation;
 mod sharing;
 
-use compare::ComparedTrees;
+use compare::ComparedSockets;
 use operation::operations;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -22,7 +22,7 @@ proptest! {
 
     #[test]
     fn sockets_answer_as_linux_s(operations in operations()) {
-        let mut trees = ComparedTrees::default();
+        let mut trees = ComparedSockets::default();
         for (index, operation) in operations.iter().enumerate() {
             let (ours, theirs) = trees.perform(operation);
             prop_assert_eq!(ours, theirs, "{}: {:?} of {:?}", index, operation, operations);

@@ -53,11 +53,11 @@ impl<'a> SuiteReport<'a> {
             let _ = writeln!(text, "{}\n", paragraph(&format!("One whole run, and after it these again: {}.", again.join(", "))));
         }
         let _ = writeln!(text, "**{}**", self.summary());
-        let _ = writeln!(text, "\n## Not in a cell\n");
+        let _ = writeln!(text, "\n## Fail in a cell\n");
         if self.different().next().is_none() {
             let _ = writeln!(text, "None.");
         } else {
-            let _ = writeln!(text, "| what | what failed | cause |\n|---|---|---|");
+            let _ = writeln!(text, "| test | failure | cause |\n|---|---|---|");
         }
         for unit in self.different() {
             let failed = match &unit.cell {
@@ -72,7 +72,7 @@ impl<'a> SuiteReport<'a> {
         };
         let name = |unit: &Unit| unit.name.clone();
         list("Left out: fail natively", self.native(|verdict| matches!(verdict, Verdict::Failed(_))).map(name).collect());
-        list("Left out: skip themselves natively", self.native(|verdict| *verdict == Verdict::Skipped).map(name).collect());
+        list("Left out: skipped natively", self.native(|verdict| *verdict == Verdict::Skipped).map(name).collect());
         list("Left out: take too long natively", self.native(|verdict| *verdict == Verdict::Late).map(name).collect());
         list("Pass", parts(self.found.units.iter().filter(|unit| unit.cell == Verdict::Passed)));
         text
