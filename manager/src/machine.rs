@@ -37,7 +37,7 @@ pub enum MachineError {
 pub struct SleepConfig {
     /// Where the memory of sleeping cells goes; `None`: they do not sleep.
     pub swap: Option<Arc<dyn Swap>>,
-    /// How long a cell idles before it falls asleep; `None`: it does so on request only.
+    /// How long a cell idles before it falls asleep; `None`: only on request, or when memory is short.
     pub sleep_after: Option<Duration>,
     /// Whether each cell falls asleep whenever it idles: for tests.
     pub sleeps_when_idle: bool,

@@ -202,7 +202,7 @@ pub struct NewCell {
     /// then has a network of its own. A port alone (`80`) is reached by the cell's name, at the address of `pando serve --listen`; the
     /// first one without its number, others as `PORT.NAME`. It then has no other network.
     pub publish: Vec<String>,
-    /// When the cell is started again after its end, under its name and with a new number: `no`, `on-failure`, `on-failure:NUMBER` (of
+    /// When the cell is started again after its end, under its name and number: `no`, `on-failure`, `on-failure:NUMBER` (of
     /// restarts), `always` or `unless-stopped`, which is the same. Only for `POST /v1/cells` [default: no].
     pub restart: Option<String>,
     /// Its standard input. `POST /v1/cells` allows more input later, `POST /v1/run` does not.

@@ -55,7 +55,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Remove templates; running clones continue, unless they need a page that was never read
+    /// Remove templates; running clones continue
     Rm {
         /// The templates' names
         #[arg(value_name = "NAME", required = true, add = ArgValueCandidates::new(completion::templates))]

@@ -143,7 +143,7 @@ pub enum OperatorError {
     #[error("{0}")]
     WrongState(WrongState),
     /// The cell has ended, and its outcome was not taken yet.
-    #[error("cell {cell} has ended ({end}): use another cell")]
+    #[error("cell {cell} has ended ({end}); use another cell")]
     Ended {
         /// The cell.
         cell: CellId,
@@ -159,8 +159,8 @@ pub enum OperatorError {
     /// The quota is below the minimum.
     #[error("cannot create a cell with a memory quota of {0}: it needs at least {least}", least = PageCount(MIN_QUOTA))]
     QuotaTooSmall(PageCount),
-    /// The range, the space or the segment is invalid.
-    #[error("the call about the cell's memory was refused: {}", .0.cause().trim())]
+    /// The arguments are invalid, or a limit of the cell is reached.
+    #[error("the kernel refused the call about the cell: {}", .0.cause().trim())]
     Refused(Refusal),
     /// There is not enough memory.
     #[error("{0}: {remedy}", remedy = remedy_of(*.0))]
@@ -174,11 +174,11 @@ pub enum OperatorError {
     /// A network has this name already.
     #[error("there is a network called {0:?} already: choose another name, or plug into that one")]
     NameTaken(String),
-    /// A port or a listener of the network is in use.
-    #[error("cannot remove the network: it is in use; first end its cells, and drop its host ports and listeners")]
+    /// A port or a capture of the network is in use.
+    #[error("cannot remove the network: it is in use; first end its cells, and drop its host ports and captures")]
     NetworkInUse,
     /// There is no such network, or all its addresses are in use.
-    #[error("cannot use the network: it does not exist, or it has no free address; add another network")]
+    #[error("cannot plug into the network: it was removed, or all its addresses are in use; end some cells, or add another network")]
     NoAddress,
     /// The cell has a network card.
     #[error("cannot plug cell {0} into a network: it has a network card already; clones have none")]

@@ -361,15 +361,15 @@ pub(super) fn sleep_refusal(live: &mut LiveCell, frames: &Frames, networks: &Net
     } else if live.holdings.children().next().is_some() {
         Some("it has nested cells")
     } else if live.ipc.wait.is_some() || live.ipc.wanted.is_some() || live.holdings.has_ports_or_calls() {
-        Some("it waits at a port")
+        Some("it has a port or a posted call, or waits in a call")
     } else if live.cell.memory.is_training() {
         Some("a template is trained with it")
     } else if is_unfinished || is_stopping {
         Some("an operation on it is not finished")
     } else if live.cell.has_unmasked_events(frames) {
-        Some("an event waits for it")
+        Some("an event is pending for it")
     } else if live.has_posted_output(frames) {
-        Some("output of it waits to be read")
+        Some("its output was not read yet")
     } else if live.card.as_ref().is_some_and(|card| networks.peek(card.port).is_some()) {
         Some("frames wait at its network card")
     } else {

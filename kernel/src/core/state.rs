@@ -219,12 +219,12 @@ impl State {
         if requirement.is_met_by(state) { Ok((live, frames)) } else { Err(OperationError::WrongState { cell: id, state, requirement }) }
     }
 
-    /// The living cell that a vCPU is running, or is about to run.
+    /// A cell that is known to live, and the frames.
     ///
     /// # Panics
-    /// The cell is gone: only the vCPU that runs a cell may end it.
+    /// It has ended. The caller has looked it up under the same lock, or runs it: only that vCPU may end it.
     pub(super) fn running(&mut self, id: CellId) -> (&mut LiveCell, &mut Frames) {
-        self.living(id).expect("a running cell is ended by its own vCPU only")
+        self.living(id).expect("it was looked up under the same lock, or runs on this vCPU")
     }
 
     /// Makes a cell runnable.

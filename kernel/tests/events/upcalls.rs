@@ -176,7 +176,7 @@ fn a_fault_inside_the_fault_handler_of_the_fault_handler_ends_the_cell() {
         assert_eq!(outcome.counters.exceptions, 2);
         assert_eq!(
             outcome.end.to_string(),
-            "protection fault (instruction at 0x400100, error code 0x0) while its libOS was handling another"
+            "general protection fault (instruction at 0x400100, error code 0x0) while its libOS was handling another"
         );
     }
 }

@@ -90,7 +90,7 @@ pub struct ManagerConfig {
     pub store: TemplateStore,
     /// The memory limit of all cells together.
     pub memory: PageCount,
-    /// Directories of the host that templates may see, in addition to the host's software and what existing templates see.
+    /// Directories of the host that templates and cells may see, in addition to the host's software and what existing templates see.
     pub shown: Vec<PathBuf>,
     /// Directories that the process may change, in addition to that of the templates.
     pub writable: Vec<PathBuf>,
@@ -105,7 +105,7 @@ pub struct ManagerConfig {
 pub struct SwapConfig {
     /// Directories for swap files, each with the size of its file in bytes. None: sleeping cells stay in memory, compressed.
     pub directories: Vec<(PathBuf, u64)>,
-    /// How long a cell idles before it falls asleep; `None`: it does so on request only.
+    /// How long a cell idles before it falls asleep; `None`: only on request, or when memory is short.
     pub sleep_after: Option<Duration>,
     /// Whether each cell falls asleep whenever it idles: for tests.
     pub sleeps_when_idle: bool,
@@ -494,7 +494,7 @@ impl Manager {
     }
 }
 
-/// The host paths that the templates may see.
+/// The host paths that cells may see.
 fn visible(shown: &[PathBuf], environment: &HostEnvironment, store: &TemplateStore) -> Paths {
     let mut visible = view::software(environment);
     let mut add = |view: PreparedView| {

@@ -126,7 +126,7 @@ pub struct CellSummary {
     pub image: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its arguments, those of a program after the program.
+    /// The arguments of a clone, or the program and its arguments.
     pub arguments: Vec<String>,
     /// Its addresses, if it has a network.
     pub addresses: Option<Addresses>,

@@ -66,7 +66,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = crate::options::memory)]
     pub(crate) memory: Option<Size>,
 
-    /// Allow templates that are created here to see this directory of the host (repeatable), in addition to the host's software, the
+    /// Let templates and cells of this service see this directory of the host (repeatable), in addition to the host's software, the
     /// container images, and what existing templates see
     #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(|path| host::absolute(path.as_ref()).map_err(|error| host::plain(&error))))]
     show: Vec<PathBuf>,

@@ -206,7 +206,7 @@ async fn load_template(
     blocking(move || Ok((StatusCode::CREATED, Json(manager.template(&name)?.into())))).await
 }
 
-/// Clones a template, waits until the clone has ended, and returns its output.
+/// Starts a cell from a template or a program, waits until it has ended, and returns its output.
 #[utoipa::path(post, path = "/v1/run", request_body = api::NewCell, responses((status = 200, body = api::RunResult), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
 async fn run(State(manager): State<Arc<Manager>>, Json(mut new): Json<api::NewCell>) -> RouteResult<Json<api::RunResult>> {
     new.output_limit.get_or_insert(RUN_OUTPUT_MAX);
@@ -260,7 +260,7 @@ async fn cells(
     Ok(answer)
 }
 
-/// Clones a template, and returns while the clone runs.
+/// Starts a cell from a template or a program, and returns while it runs.
 #[utoipa::path(post, path = "/v1/cells", request_body = api::NewCell, responses((status = 201, body = api::Cell), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
 async fn make_cell(State(manager): State<Arc<Manager>>, Json(new): Json<api::NewCell>) -> RouteResult<(StatusCode, Json<api::Cell>)> {
     let cell = manager.start_cell(request::cell(new, false)?).await?.release();
@@ -445,7 +445,7 @@ async fn output(
     Ok(([(header::CONTENT_TYPE, LINES)], body).into_response())
 }
 
-/// Clones a template, and runs the clone as long as the client reads the answer.
+/// Starts a cell from a template or a program, and runs it as long as the client reads the answer.
 ///
 /// The request's first line describes the clone as JSON (`NewCell`), and the rest is its standard input. The answer's `location` is the
 /// clone's path; each line of the answer is a piece of output, the last one the end. The cell is removed at its end. If the client

@@ -263,7 +263,7 @@ class TemplateOptions(TypedDict, total=False):
     bare: bool
     """Show only the program itself."""
     user: Optional[str]
-    """Its user: `UID` or `UID:GID`."""
+    """Its user and group, by name or number: `USER` or `USER:GROUP`."""
     variants: Optional[int]
     """The number of variants: each has a different memory layout, and clones are of a random one."""
     train: bool
