@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holdings: the cells that a cell may name, which are its children, and templates that it may clone.
+//! Holdings: what a cell may name: children, views of descendants, templates, ports, references, posted calls, and rights to reply.
 //!
 //! A name is valid in one cell only. It has no meaning to other cells, and a stale one is refused.
 

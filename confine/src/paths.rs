@@ -70,8 +70,9 @@ pub fn reach() -> Enforcement {
     }
 }
 
-/// Limits the calling thread, and all that it will start, to these files and ports. No thread can listen by TCP, send
-/// signals to other processes or reach their abstract sockets. Open files stay open, and listening sockets keep listening.
+/// Limits the calling thread, and all that it will start, to these files and ports. No thread can bind a TCP port
+/// unless `may_bind`, and none can signal other processes or connect to their abstract sockets. Open files stay open, and
+/// listening sockets keep listening.
 ///
 /// # Errors
 /// The host has Landlock and refuses.

@@ -152,7 +152,7 @@ impl DnsProxy {
                 stream.is_waiting = true;
                 self.query(question, DnsClient::Stream(id), context);
             }
-            // The query is malformed, or too long.
+            // The query is malformed or too long, or too many are waiting.
             Some(_) => self.close(id, context.stack),
             None if context.stack.has_finished(id) && context.stack.readable(id) == 0 => {
                 self.streams.remove(&id);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Maximal number of connections if there are enough descriptors: each takes one of the host's.
 pub(crate) const MAX_CONNECTIONS: usize = 4096;
-/// Maximal number of UDP flows; beyond it, the flow that was silent longest is dropped.
+/// Maximal number of UDP flows; beyond it, the flow that would expire first is dropped.
 pub(crate) const MAX_FLOWS: usize = 1024;
 /// Timeout of a flow without a response (RFC 4787 requires two minutes for those with one).
 pub(crate) const UNREPLIED_FLOW_TIMEOUT: Duration = Duration::from_secs(30);

@@ -25,8 +25,8 @@ pub enum BindError {
     /// The host refuses.
     #[error("cannot listen at {0}: {1}")]
     Refused(SocketAddr, Errno),
-    /// The host cannot create the gateway's epoll instance.
-    #[error("cannot create the gateway: {0}")]
+    /// The host cannot create the eventfd that wakes the gateway.
+    #[error("cannot create the event that wakes the gateway (eventfd): {0}")]
     Host(Errno),
 }
 

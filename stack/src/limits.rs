@@ -17,7 +17,7 @@ pub(crate) const PACKETS_PER_NEIGHBOUR: usize = 8;
 
 /// Time before a SYN-ACK is retransmitted; it doubles each time.
 pub(crate) const SYN_ACK_INTERVAL: u64 = SECOND;
-/// Number of SYN-ACKs to one peer: half a minute in all.
+/// Number of SYN-ACKs for one connection request: half a minute in all.
 pub(crate) const SYN_ACKS: u32 = 5;
 /// How long a request may be held: as long as a peer retransmits its SYN on Linux.
 pub(crate) const HOLD_TIMEOUT: u64 = 130 * SECOND;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections in TIME-WAIT: a few bytes each, enough to repeat the last segment if the peer has missed it.
+//! Connections in TIME-WAIT: a few hundred bytes each, enough to repeat the last segment if the peer has missed it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 

@@ -100,10 +100,10 @@ pub fn find(number: u64) -> Option<&'static Call> {
     TABLE.get(index)
 }
 
-const KEPT: Support = Accepted("written data lies in the cell's memory, and cannot be made safer");
+const SYNC: Support =
+    Partial("writes the files of live mounts and of volumes that are written back to the host; other files are lost with the cell anyway");
 const XATTR: Support = Partial("attributes of `user`, `trusted` and `security`; no access control lists");
-const CPU_TIME: Support =
-    Partial("system time is measured for long calls and estimated for short ones; CPU time includes that of other cells");
+const CPU_TIME: Support = Partial("system time is measured for long calls and estimated for short ones");
 const CPU_TIMERS: Support = Partial("timers of CPU time count that of the whole process");
 const USAGE: Support = Partial("only CPU time and the peak of memory are reported as usage");
 const CAPABILITIES: Support = Full;
@@ -112,7 +112,7 @@ const LIMITS: Support = Partial(
     "all limits are stored and reported; those of CPU time, file sizes, memory, locked memory, open files, stacks and processes are enforced; core dumps are discarded",
 );
 const SCHEDULING: Support = Partial("stored and reported, without effect: processes take turns on one processor");
-const RESIDENT: Support = Accepted("memory is not paged out");
+const RESIDENT: Support = Accepted("recorded and limited; the host may page the cell's memory out all the same");
 const NOT_PERMITTED: Support = Refused("not permitted to programs in a cell: EPERM");
 const NO_NAMESPACES: Support = Refused("no file is a namespace: EINVAL");
 const SOCKETS: Support = Partial(
@@ -149,7 +149,12 @@ pub const TABLE: &[Call] = &[
     call(13, "rt_sigaction(signal, action, action=, size)", Full, signals::rt_sigaction),
     call(14, "rt_sigprocmask(mask-change, set, set=, size)", Full, signals::rt_sigprocmask),
     call(15, "rt_sigreturn()", Full, signals::rt_sigreturn),
-    call(16, "ioctl(fd, request, request-argument=)", Partial("requests of terminals and descriptors"), control::ioctl),
+    call(
+        16,
+        "ioctl(fd, request, request-argument=)",
+        Partial("requests of descriptors, terminals, sockets, interfaces, and Pando's own devices"),
+        control::ioctl,
+    ),
     call(17, "pread64(fd, bytes=, size, offset)", Full, long!(input_output::pread64, 2)),
     call(18, "pwrite64(fd, bytes, size, offset)", Full, long!(input_output::pwrite64, 2)),
     call(19, "readv(fd, vectors=, size)", Full, long!(input_output::readv)),
@@ -217,8 +222,8 @@ pub const TABLE: &[Call] = &[
     call(71, "msgctl(int, queue-control, queue-control-argument=)", Full, ipc::messages::msgctl),
     call(72, "fcntl(fd, file-control, control-argument) control", Partial("no leases, no signals"), control::fcntl),
     call(73, "flock(fd, lock)", Full, locks::flock),
-    call(74, "fsync(fd)", KEPT, long!(control::fsync)),
-    call(75, "fdatasync(fd)", KEPT, long!(control::fsync)),
+    call(74, "fsync(fd)", SYNC, long!(control::fsync)),
+    call(75, "fdatasync(fd)", SYNC, long!(control::fsync)),
     call(76, "truncate(path, offset)", Full, long!(sizes::truncate)),
     call(77, "ftruncate(fd, offset)", Full, long!(sizes::ftruncate)),
     call(78, "getdents(fd, entries=, size)", Full, directory::getdents),
@@ -298,7 +303,7 @@ pub const TABLE: &[Call] = &[
     call(158, "arch_prctl(architecture, hex)", Full, identity::arch_prctl),
     call(160, "setrlimit(resource, limits)", LIMITS, identity::setrlimit),
     call(161, "chroot(path)", Full, directory::chroot),
-    call(162, "sync()", KEPT, control::sync),
+    call(162, "sync()", SYNC, control::sync),
     call(163, "acct(path)", NOT_PERMITTED, privileged::acct),
     call(164, "settimeofday(timeval, pointer)", NOT_PERMITTED, privileged::settimeofday),
     call(165, "mount(path, path, path, hex, pointer)", NOT_PERMITTED, privileged::mount),
@@ -311,7 +316,7 @@ pub const TABLE: &[Call] = &[
     call(172, "iopl(int)", NOT_PERMITTED, privileged::iopl),
     call(173, "ioperm(hex, hex, int)", NOT_PERMITTED, privileged::ioperm),
     call(186, "gettid()", Full, processes::gettid),
-    call(187, "readahead(fd, offset, size)", KEPT, control::readahead),
+    call(187, "readahead(fd, offset, size)", Accepted("only checks its arguments"), control::readahead),
     call(188, "setxattr(path, path, bytes, size, attribute-flags)", XATTR, xattr::setxattr),
     call(189, "lsetxattr(path, path, bytes, size, attribute-flags)", XATTR, xattr::lsetxattr),
     call(190, "fsetxattr(fd, path, bytes, size, attribute-flags)", XATTR, xattr::fsetxattr),
@@ -385,7 +390,7 @@ pub const TABLE: &[Call] = &[
     call(274, "get_robust_list(int, pointer, pointer)", Full, futex::get_robust_list),
     call(275, "splice(fd, offset-at, fd, offset-at, size, splicing)", Full, long!(splice::splice)),
     call(276, "tee(fd, fd, size, splicing)", Full, splice::tee),
-    call(277, "sync_file_range(fd, offset, offset, hex)", KEPT, control::sync_file_range),
+    call(277, "sync_file_range(fd, offset, offset, hex)", Accepted("only checks its arguments"), control::sync_file_range),
     call(278, "vmsplice(fd, vectors, size, splicing)", Partial("bytes are copied into the pipe"), splice::vmsplice),
     call(280, "utimensat(at, path, times, at-flags)", Full, chmod::utimensat),
     call(281, "epoll_pwait(fd, events=, int, int, set, size)", Full, epoll::epoll_pwait),
@@ -413,13 +418,13 @@ pub const TABLE: &[Call] = &[
     call(298, "perf_event_open(pointer, int, int, int, hex)", NOT_PERMITTED, privileged::perf_event_open),
     call(299, "recvmmsg(fd, pointer, uint, message-flags, timespec)", URGENT, messages::recvmmsg),
     call(302, "prlimit64(int, resource, limits, limits=)", LIMITS, identity::prlimit64),
-    call(306, "syncfs(fd)", KEPT, control::syncfs),
+    call(306, "syncfs(fd)", SYNC, control::syncfs),
     call(307, "sendmmsg(fd, pointer, uint, message-flags)", URGENT, messages::sendmmsg),
     call(308, "setns(fd, hex)", NO_NAMESPACES, privileged::setns),
     call(309, "getcpu(number32=, number32=, pointer)", Full, processes::getcpu),
     call(316, "renameat2(at, path, at, path, renaming)", Partial("no whiteouts"), names::renameat2),
     call(318, "getrandom(random-bytes=, size, random)", Full, long!(random::getrandom, 1)),
-    call(319, "memfd_create(path, memory-flags)", Partial("no sealing, no huge pages"), open::memfd_create),
+    call(319, "memfd_create(path, memory-flags)", Partial("no huge pages"), open::memfd_create),
     call(321, "bpf(int, pointer, size)", NOT_PERMITTED, privileged::bpf),
     call(322, "execveat(fd, path, pointer, pointer, hex)", Partial("set-id bits are ignored"), long!(processes::execveat)),
     call(323, "userfaultfd(hex)", NOT_PERMITTED, privileged::userfaultfd),
@@ -433,7 +438,7 @@ pub const TABLE: &[Call] = &[
     call(424, "pidfd_send_signal(fd, signal, siginfo, hex)", Full, pidfd::pidfd_send_signal),
     call(425, "io_uring_setup(uint, pointer)", Refused("there is no asynchronous I/O: ENOSYS"), unsupported),
     call(434, "pidfd_open(int, process-file)", Full, pidfd::pidfd_open),
-    call(435, "clone3(pointer, size)", Partial("no namespaces, no `set_tid`"), long!(processes::clone3)),
+    call(435, "clone3(pointer, size)", Partial("no namespaces, no control groups"), long!(processes::clone3)),
     call(436, "close_range(uint, uint, closing)", Full, open::close_range),
     call(437, "openat2(at, path, how, size)", Full, open::openat2),
     call(438, "pidfd_getfd(fd, fd, hex)", Full, pidfd::pidfd_getfd),

@@ -117,7 +117,7 @@ pub(crate) enum ChildOperation {
     },
     /// Take pages out of a halted child.
     Take(PageTransfer),
-    /// Give pages back to a halted child.
+    /// Give pages back to a child that is halted or was not started.
     Give(PageTransfer),
     /// List the swap numbers in a halted child.
     ListSwapNumbers {

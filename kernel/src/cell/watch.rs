@@ -65,7 +65,7 @@ impl ResumeMode {
     }
 }
 
-/// A part of the state of a halted cell.
+/// A part of the state of a cell that is halted or was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateKind {
     /// Why it is halted.

@@ -2,8 +2,8 @@
 //! Write-back: applies a cell's changes of its exports to the host, each file atomically.
 //!
 //! The cell is not trusted: it controls every byte of every record. So records have bounded lengths, and names are checked and resolved
-//! below the export without following any link ([`write_target`]). Devices, set-user-ID bits and other owners cannot be expressed. The worst
-//! that a cell can do is what its operator allowed: change the files in the export.
+//! below the export without following any link ([`write_target`]). Devices, set-user-ID bits and other owners cannot be expressed. The
+//! worst that a cell can do is what its operator allowed: change the files in the export.
 
 mod quota;
 mod replace;

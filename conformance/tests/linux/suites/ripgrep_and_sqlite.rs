@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Third-party programs, linkage statically: ripgrep, which is written in Rust, and the shell of sqlite.
+//! Third-party programs, linked statically: ripgrep, which is written in Rust, and the shell of sqlite.
 //!
 //! `cargo xtask test` fetches and builds them.
 
@@ -49,7 +49,7 @@ fn ripgrep_finds_the_same() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// The shell of sqlite, linkage statically.
+/// The shell of sqlite, linked statically.
 fn sqlite() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
@@ -70,7 +70,7 @@ fn directory() -> PathBuf {
     directory
 }
 
-/// Compiles a program of sqlite, linkage statically.
+/// Compiles a program of sqlite, linked statically.
 fn compile(source: &Path, name: &str) -> PathBuf {
     let program = directory().join(name);
     let mut compile = Command::new(host_program("gcc"));

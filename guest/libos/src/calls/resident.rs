@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on resident memory. A cell's memory is never paged out, so mapped memory counts as resident.
+//! System calls on resident memory. A program cannot see whether its memory is paged out, so mapped memory
+//! counts as resident.
 
 use pando_abi::PAGE_SIZE;
 use pando_rt::memory::PageRange;

@@ -36,40 +36,40 @@ fn named_checked(system: &mut System, number: u64) -> Result<&mut Scheduling, Er
 }
 
 /// The processes that a call selects: by number, group or user.
-fn meant(system: &System, kind: u64, credentials: u64) -> Result<Vec<ProcessNumber>, Errno> {
-    let (credentials, running) = (credentials as u32, &system.process);
-    let meant = match kind as u32 {
-        PRIO_PROCESS if credentials == 0 => system.processes_where(|process| process.number == running.number),
-        PRIO_PROCESS => system.thread_of(credentials).map(|thread| thread.process).into_iter().collect(),
-        PRIO_PGRP => system.processes_where(|process| process.group == if credentials == 0 { running.group } else { credentials }),
+fn select_processes(system: &System, kind: u64, who: u64) -> Result<Vec<ProcessNumber>, Errno> {
+    let (who, running) = (who as u32, &system.process);
+    let selected = match kind as u32 {
+        PRIO_PROCESS if who == 0 => system.processes_where(|process| process.number == running.number),
+        PRIO_PROCESS => system.thread_of(who).map(|thread| thread.process).into_iter().collect(),
+        PRIO_PGRP => system.processes_where(|process| process.group == if who == 0 { running.group } else { who }),
         PRIO_USER => {
-            let user = if credentials == 0 { system.user() } else { credentials };
+            let user = if who == 0 { system.user() } else { who };
             system.processes_where(|process| system.files.user_of(process.number) == user)
         }
         _ => return Err(Errno::EINVAL),
     };
-    if meant.is_empty() { Err(Errno::ESRCH) } else { Ok(meant) }
+    if selected.is_empty() { Err(Errno::ESRCH) } else { Ok(selected) }
 }
 
 /// The settings of these processes.
-fn all<'a>(system: &'a System, meant: &[ProcessNumber]) -> impl Iterator<Item = &'a Scheduling> {
-    meant.iter().filter_map(|number| system.process_of(*number)).map(|process| &process.scheduling)
+fn all<'a>(system: &'a System, selected: &[ProcessNumber]) -> impl Iterator<Item = &'a Scheduling> {
+    selected.iter().filter_map(|number| system.process_of(*number)).map(|process| &process.scheduling)
 }
 
 /// `getpriority(which, who)`: 40 is the highest, 1 the lowest.
-pub fn getpriority(system: &mut System, [which, credentials, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let meant = meant(system, which, credentials)?;
-    Ok(all(system, &meant).map(|scheduling| NICE_OFFSET - scheduling.nice).max().unwrap_or(NICE_OFFSET) as u64)
+pub fn getpriority(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let selected = select_processes(system, which, who)?;
+    Ok(all(system, &selected).map(|scheduling| NICE_OFFSET - scheduling.nice).max().unwrap_or(NICE_OFFSET) as u64)
 }
 
 /// `setpriority(which, who, nice)`.
-pub fn setpriority(system: &mut System, [which, credentials, nice, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let meant = meant(system, which, credentials)?;
+pub fn setpriority(system: &mut System, [which, who, nice, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let selected = select_processes(system, which, who)?;
     let nice = (nice as i32).clamp(*NICE.start(), *NICE.end());
-    if all(system, &meant).any(|scheduling| nice < scheduling.nice) && !system.files.current.credentials.is_capable(CAP_SYS_NICE) {
+    if all(system, &selected).any(|scheduling| nice < scheduling.nice) && !system.files.current.credentials.is_capable(CAP_SYS_NICE) {
         return Err(Errno::EACCES);
     }
-    for number in meant {
+    for number in selected {
         if let Some(process) = system.process_of_mut(number) {
             process.scheduling.nice = nice;
         }
@@ -169,14 +169,14 @@ pub fn sched_setaffinity(system: &mut System, [number, length, mask, ..]: [u64; 
 }
 
 /// `ioprio_get(which, who)`.
-pub fn ioprio_get(system: &mut System, [which, credentials, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn ioprio_get(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u64, Errno> {
     // The selectors are those of priorities, but counted from 1.
-    let meant = meant(system, which.wrapping_sub(1), credentials)?;
-    Ok(all(system, &meant).map(|scheduling| scheduling.io).next().unwrap_or_default().into())
+    let selected = select_processes(system, which.wrapping_sub(1), who)?;
+    Ok(all(system, &selected).map(|scheduling| scheduling.io).next().unwrap_or_default().into())
 }
 
 /// `ioprio_set(which, who, priority)`.
-pub fn ioprio_set(system: &mut System, [which, credentials, priority, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub fn ioprio_set(system: &mut System, [which, who, priority, ..]: [u64; 6]) -> Result<u64, Errno> {
     let priority = priority as u32;
     let level = priority & 7;
     match priority >> IOPRIO_CLASS_SHIFT {
@@ -186,7 +186,7 @@ pub fn ioprio_set(system: &mut System, [which, credentials, priority, ..]: [u64;
         IOPRIO_CLASS_NONE..=IOPRIO_CLASS_IDLE if priority & 0x1fff < IOPRIO_NR_LEVELS => {}
         _ => return Err(Errno::EINVAL),
     }
-    for number in meant(system, which.wrapping_sub(1), credentials)? {
+    for number in select_processes(system, which.wrapping_sub(1), who)? {
         if let Some(process) = system.process_of_mut(number) {
             process.scheduling.io = priority;
         }

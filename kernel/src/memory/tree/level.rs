@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The geometry of a tree: the levels of its tables, and the pages that an entry of each level spans.
 //!
-//! Levels are numbered as in the CPU manuals: the entries of level 1 are 4 KiB pages, those of level 2 span 2 MiB, those of level 3,
-//! a tree's top, 1 GiB.
+//! Levels are numbered as in KVM (`PG_LEVEL_4K` is 1): the entries of level 1 are 4 KiB pages, those of level 2 span 2 MiB, those of
+//! level 3, a tree's top, 1 GiB.
 
 use pando_machine::EntryIndex;
 

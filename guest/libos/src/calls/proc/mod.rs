@@ -191,7 +191,7 @@ fn memory_info() -> String {
     )
 }
 
-/// `vmstat`. The counts of paging are zero, as cells do not page.
+/// `vmstat`. The counts of paging are zero: paging happens below the cell.
 fn memory_statistics() -> String {
     let memory = registers::memory();
     format!("nr_free_pages {}\npgpgin 0\npgpgout 0\npswpin 0\npswpout 0\n", memory.quota.saturating_sub(memory.used))

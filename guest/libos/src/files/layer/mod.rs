@@ -97,7 +97,7 @@ impl LayerArchive {
             return Ok(());
         }
         let Some(change) = self.changes.get(self.done) else {
-            // Two records of zeros end an archive.
+            // Two blocks of zeros end an archive.
             self.bytes.resize(self.bytes.len() + 2 * BLOCK_SIZE, 0);
             self.is_complete = true;
             return Ok(());

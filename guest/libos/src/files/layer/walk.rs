@@ -151,7 +151,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds markers for the names that the lower layers have in a directory, and that were removed.
+    /// Adds whiteouts for the names that the lower layers have in a directory, and that were removed.
     fn removed(&mut self, path: &[u8], directory: InodeRef, below: ImageInode) -> Result<(), Errno> {
         let tree = self.tree;
         let mut names: Vec<Box<[u8]>> = Vec::new();
