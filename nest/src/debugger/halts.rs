@@ -33,7 +33,13 @@ impl Debugger<'_> {
     pub(super) fn stop_reason(&mut self) -> Result<Option<StopReason>> {
         Ok(match self.child.device.state(self.child.name)? {
             ChildState::New | ChildState::Started { .. } => None,
-            ChildState::Halted => self.after_halt()?,
+            ChildState::Halted => {
+                let stop = self.after_halt();
+                match self.child.unless_ended(stop)? {
+                    Some(stop) => stop,
+                    None => return self.stop_reason(),
+                }
+            }
             ChildState::Exited(status) => Some(StopReason::Exited(status)),
             ChildState::Signalled(signal) => Some(StopReason::Terminated(signal::of_linux(signal))),
             ChildState::Frozen | ChildState::Quota | ChildState::MachineFull | ChildState::Killed | ChildState::Failed => {
