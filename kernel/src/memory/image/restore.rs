@@ -86,7 +86,7 @@ impl MemoryRestore {
     /// Does some steps. `base` is the set of spaces that the difference refers to.
     ///
     /// # Errors
-    /// The first step that failed has changed nothing, and can be repeated after its cause is removed.
+    /// The step that failed may be half done. It can be repeated after its cause is removed.
     pub(crate) fn piece(&mut self, frames: &mut Frames, mut base: Option<&mut SpaceSet>) -> Result<RestoreProgress, RestoreError> {
         let MemoryRestore { memory, record, done, tree, complete, trees } = self;
         let mut budget = RESTORE_PIECE;
