@@ -120,6 +120,10 @@ pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
     };
     let began = Instant::now();
     let (path, number) = &options.checkpoint;
+    // Otherwise the `pando` on the host has done it.
+    if options.every.is_some() && std::env::var_os(VIEW_VARIABLE).is_none() {
+        lock(path).map_err(Failure::Nested)?;
+    }
     let checkpointed = CheckpointedProgram::read(path).map_err(Failure::Nested)?;
     let directory = CheckpointDirectory::new(path.clone());
     let mut skip = |number: u32, error: &Error| {
