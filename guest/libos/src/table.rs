@@ -419,7 +419,7 @@ pub const TABLE: &[Call] = &[
     call(309, "getcpu(number32=, number32=, pointer)", Full, processes::getcpu),
     call(316, "renameat2(at, path, at, path, renaming)", Partial("no whiteouts"), names::renameat2),
     call(318, "getrandom(random-bytes=, size, random)", Full, long!(random::getrandom, 1)),
-    call(319, "memfd_create(path, memory-flags)", Partial("no sealing, no huge pages"), open::memfd_create),
+    call(319, "memfd_create(path, memory-flags)", Partial("no huge pages"), open::memfd_create),
     call(321, "bpf(int, pointer, size)", NOT_PERMITTED, privileged::bpf),
     call(322, "execveat(fd, path, pointer, pointer, hex)", Partial("set-id bits are ignored"), long!(processes::execveat)),
     call(323, "userfaultfd(hex)", NOT_PERMITTED, privileged::userfaultfd),
