@@ -159,8 +159,8 @@ pub enum OperatorError {
     /// The quota is below the minimum.
     #[error("cannot create a cell with a memory quota of {0}: it needs at least {least}", least = PageCount(MIN_QUOTA))]
     QuotaTooSmall(PageCount),
-    /// The range, the space or the segment is invalid.
-    #[error("the call about the cell's memory was refused: {}", .0.cause().trim())]
+    /// The arguments are invalid, or a limit of the cell is reached.
+    #[error("the call about the cell was refused: {}", .0.cause().trim())]
     Refused(Refusal),
     /// There is not enough memory.
     #[error("{0}: {remedy}", remedy = remedy_of(*.0))]
