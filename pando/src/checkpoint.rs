@@ -3,7 +3,7 @@
 
 use crate::checkpointed_program::{CHECKPOINTS, CheckpointedProgram};
 use crate::failure::Failure;
-use crate::monitor::{MonitoredProgram, report_end_of};
+use crate::monitor::{MonitoredProgram, check_directory, report_end_of};
 use crate::run::VIEW_VARIABLE;
 use crate::size::{self, Size};
 use crate::{diagnostics, nested, options};
@@ -241,6 +241,7 @@ fn prepare(options: &Checkpoint) -> Result<(PathBuf, CheckpointedProgram)> {
 /// Replaces this process by the same command in a cell. Returns the error if that fails.
 fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
     let (path, checkpointed) = prepare(options)?;
+    check_directory(&path)?;
     let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
     inside.extend(["-o".into(), CHECKPOINTS.into()]);
     inside.extend(keep(options.keep));
@@ -252,6 +253,7 @@ fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
 fn start_restorer(options: &Restore) -> Result<Error> {
     let (directory, number) = &options.checkpoint;
     let path = directory.canonicalize().map_err(|error| cannot_use(directory, &error))?;
+    check_directory(&path)?;
     if options.every.is_some() {
         lock(&path)?;
     }
