@@ -75,7 +75,11 @@ impl FileServer {
                 let after = self.size(header.nodeid).unwrap_or(before);
                 self.growth.credit(before.saturating_sub(after));
             }
-            (FUSE_WRITE, Answered::WithoutData) => self.growth.credit(end.saturating_sub(before)),
+            // A growth that failed is credited as far as it was not made.
+            (_, Answered::WithoutData) if end > before => {
+                let after = self.size(header.nodeid).unwrap_or(end);
+                self.growth.credit(end.saturating_sub(after.max(before)));
+            }
             _ => {}
         }
         Ok(())

@@ -247,6 +247,19 @@ fn a_failed_cut_gives_nothing_back() {
 }
 
 #[test]
+fn a_failed_growth_is_not_charged() {
+    let fixture = fixture();
+    let mut client = Client::start(&fixture.path().join("served"), false, 10_000);
+    let (file, handle) = created(client.ask(FUSE_CREATE, ROOT, &create("new")));
+    for _ in 0..3 {
+        assert_ne!(client.ask(FUSE_SETATTR, file, &set_size(handle + 1, 5000)).0, 0);
+    }
+    assert_eq!(client.ask(FUSE_SETATTR, file, &set_size(handle, 5000)).0, 0);
+    assert_eq!(client.ask(FUSE_SETATTR, file, &set_size(handle, 10_000)).0, -EDQUOT);
+    client.finish();
+}
+
+#[test]
 fn names_and_attributes_count() {
     let fixture = fixture();
     let mut client = Client::start(&fixture.path().join("served"), false, 2 * 4096 + 10);

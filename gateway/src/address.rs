@@ -55,7 +55,7 @@ fn width(address: IpAddr) -> u8 {
 }
 
 /// Networks that are not public, by the registries for special purposes of RFC 6890; the first match counts.
-const SPECIAL: [(Subnet, Kind); 30] = [
+const SPECIAL: [(Subnet, Kind); 31] = [
     v4([0, 0, 0, 0], 8, Kind::Reserved),
     v4([127, 0, 0, 0], 8, Kind::Reserved),
     v4([224, 0, 0, 0], 3, Kind::Reserved),
@@ -84,6 +84,7 @@ const SPECIAL: [(Subnet, Kind); 30] = [
     v6([0xfc00, 0], 7, Kind::Private),
     v6([0x100, 0], 64, Kind::Private),
     v6([0x2001, 0xdb8], 32, Kind::Private),
+    v6([0x3fff, 0], 20, Kind::Private),
     // These embed IPv4 addresses, which are not examined here.
     v6([0x64, 0xff9b], 32, Kind::Private),
     v6([0x2001, 0], 32, Kind::Private),
@@ -130,6 +131,8 @@ mod tests {
             ("172.32.0.0", Kind::Public),
             ("192.168.1.1", Kind::Private),
             ("fd00::1", Kind::Private),
+            ("3fff:fff::1", Kind::Private),
+            ("3fff:1000::1", Kind::Public),
             ("64:ff9b::7f00:1", Kind::Private),
             ("169.254.169.254", Kind::LinkLocal),
             ("fe80::1", Kind::LinkLocal),

@@ -25,20 +25,20 @@ pub struct CellsDevice {
 
 /// A call that the kernel refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {action}: {reason}", reason = reason_of(*.refusal))]
+#[error("cannot {action}: {reason}")]
 struct Refused {
     action: &'static str,
-    refusal: Refusal,
+    reason: &'static str,
 }
 
 /// The action of errors about new children.
 const MAKE: &str = "make a nested cell";
 
 /// The error of a call that the kernel refuses.
-fn refused(action: &'static str, refusal: Refusal) -> Error {
+fn refused(action: &'static str, call: Hypercall, refusal: Refusal) -> Error {
     // A call that the cell's state does not allow may be repeated later.
     let kind = if refusal == Refusal::WrongState { ErrorKind::WouldBlock } else { ErrorKind::Other };
-    Error::new(kind, Refused { action, refusal })
+    Error::new(kind, Refused { action, reason: reason_of(call, refusal) })
 }
 
 /// A child to make.
@@ -82,16 +82,22 @@ impl NewChild<'_> {
     }
 }
 
-/// The reason for a refusal, and what to do.
-fn reason_of(refusal: Refusal) -> &'static str {
+/// The reason for the refusal of a call, and what to do.
+fn reason_of(call: Hypercall, refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::NoMoreCells => "this cell, or one around it, has as many as it may: end some, or start it with a larger --nest",
         Refusal::Quota => "the memory of this cell, or of one around it, is used up: end other cells, or give it more with --memory",
         Refusal::NoMemory => "the machine has no memory left: end other cells",
-        Refusal::TooMany => "there are too many cells, or too many levels of them: end some",
-        Refusal::BadArgument => "a limit is out of range: a cell needs at least 1 MiB of memory",
+        Refusal::TooMany => match call {
+            Hypercall::CellClone { .. } => "there are too many cells, or too many levels of them: end some",
+            Hypercall::StateRead { .. } => "it is larger than one call can return: end some of the cell's processes or cells",
+            _ => refusal.cause().trim(),
+        },
+        Refusal::BadArgument if matches!(call, Hypercall::CellClone { .. } | Hypercall::CellLimit { .. }) => {
+            "a limit is out of range: a cell needs at least 1 MiB of memory"
+        }
         Refusal::NoSuchHolding => "it has ended, or this cell was given none",
-        refusal => refusal.cause(),
+        refusal => refusal.cause().trim(),
     }
 }
 
@@ -203,7 +209,7 @@ impl CellsDevice {
             for calls in calls.chunks(MAX_BATCH_CALLS as usize) {
                 let of_child = |call: &Hypercall| child.map_or(*call, |child| call.for_newest(child));
                 let calls: Vec<Hypercall> = calls.iter().map(of_child).collect();
-                let (done, newest) = self.batch(&calls)?.map_err(|refusal| refused(MAKE, refusal))?;
+                let (done, newest) = self.batch(&calls)?.map_err(|refusal| refused(MAKE, calls[0], refusal))?;
                 child = child.or(newest);
                 let child = child.ok_or_else(|| Error::other("the kernel has returned an invalid name of a cell"))?;
                 // A call that was refused in the batch is refused again, now with the reason.
@@ -225,7 +231,7 @@ impl CellsDevice {
 
     /// Makes a call whose refusal is an error for people.
     fn perform(&self, action: &'static str, call: Hypercall) -> Result<u64> {
-        self.call(call)?.map_err(|refusal| refused(action, refusal))
+        self.call(call)?.map_err(|refusal| refused(action, call, refusal))
     }
 
     /// Clones a held cell, at first the root ([`HoldingName::ROOT`]). The clone may use `quota` pages and have `cells` descendants, within
@@ -317,7 +323,7 @@ impl CellsDevice {
         match self.call(call)? {
             Ok(count) => Ok(Some(count)),
             Err(Refusal::Quota) => Ok(None),
-            Err(refusal) => Err(refused("give pages to a nested cell", refusal)),
+            Err(refusal) => Err(refused("give pages to a nested cell", call, refusal)),
         }
     }
 
@@ -565,5 +571,22 @@ impl CellsDevice {
 impl AsFd for CellsDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refused;
+    use pando_abi::{Hypercall, Refusal};
+
+    #[test]
+    fn a_refusal_is_explained_for_the_call_that_was_refused() {
+        let clone = Hypercall::CellClone { source: 0, quota: 0, cells: 0 };
+        let read = Hypercall::StateRead { cell: 0, kind: 0, address: 0, bytes: 0 };
+        let text = |call, refusal| refused("do it", call, refusal).to_string();
+        assert!(text(clone, Refusal::TooMany).contains("too many levels") && text(clone, Refusal::BadArgument).contains("1 MiB"));
+        assert!(text(read, Refusal::TooMany).contains("larger than one call can return"));
+        assert!(!text(read, Refusal::BadArgument).contains("a limit is out of range"));
+        assert!(text(read, Refusal::WrongState).starts_with("cannot do it: The run state"));
     }
 }

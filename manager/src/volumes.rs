@@ -146,11 +146,7 @@ impl VolumeStore {
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             if entry.file_name().as_bytes().starts_with(REMOVED.as_bytes()) {
                 let path = entry.path();
-                let removed = fs::remove_dir_all(&path).or_else(|_| {
-                    make_removable(&path)?;
-                    fs::remove_dir_all(&path)
-                });
-                removed.map_err(|source| VolumeError::File { path, source })?;
+                remove_leftover(&path).map_err(|source| VolumeError::File { path, source })?;
             }
         }
         Ok(())
@@ -198,6 +194,15 @@ fn lock(name: &VolumeName, path: &Path, take: impl Fn() -> Result<(), TryLockErr
     Err(VolumeError::InUse(name.clone()))
 }
 
+/// Removes a volume that was set aside. Another process may be removing it, too.
+fn remove_leftover(directory: &Path) -> io::Result<()> {
+    let removed = fs::remove_dir_all(directory).or_else(|_| {
+        make_removable(directory)?;
+        fs::remove_dir_all(directory)
+    });
+    removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
 /// Gives the owner all permissions for a directory and those below it. Does not follow links.
 fn make_removable(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(0o700))?;
@@ -240,12 +245,22 @@ pub fn acquire(volumes: &mut [VolumeSpec], environment: &HostEnvironment) -> Res
 
 #[cfg(test)]
 mod tests {
-    use super::{Permissions, VolumeError, VolumeStore};
+    use super::{Permissions, VolumeError, VolumeStore, remove_leftover};
     use crate::view::VolumeName;
     use std::os::unix::fs::PermissionsExt;
 
     fn name(text: &str) -> VolumeName {
         text.parse().expect("it is a name")
+    }
+
+    #[test]
+    fn a_volume_that_another_process_has_removed_is_no_error() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let leftover = directory.path().join("leftover");
+        std::fs::create_dir(&leftover).expect("it was not there");
+        for _ in 0..2 {
+            remove_leftover(&leftover).expect("it is gone");
+        }
     }
 
     #[test]

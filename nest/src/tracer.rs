@@ -123,7 +123,8 @@ impl Tracer {
     ) -> Result<ChildState> {
         self.watch(device, child)?;
         streams::run(device, child, interrupted, || {
-            if let Some(rule) = self.serve(device, child)? {
+            let served = WatchedChild { device, name: child }.unless_ended(self.serve(device, child))?;
+            if let Some(rule) = served.flatten() {
                 report(rule);
             }
             Ok(())

@@ -34,6 +34,15 @@ impl WatchedChild<'_> {
         }
     }
 
+    /// The result of calls about it while it was halted. `None`: they failed because it has ended, which its ancestors and its limits can
+    /// cause at any time.
+    pub(crate) fn unless_ended<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Err(_) if self.device.state(self.name)?.is_ended() => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
     /// The registers of its running thread.
     pub(crate) fn registers(&self) -> Result<Registers> {
         self.state(state::PROGRAM).map(Registers::from_words)

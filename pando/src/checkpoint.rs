@@ -3,7 +3,7 @@
 
 use crate::checkpointed_program::{CHECKPOINTS, CheckpointedProgram};
 use crate::failure::Failure;
-use crate::monitor::{MonitoredProgram, report_end_of};
+use crate::monitor::{MonitoredProgram, check_directory, report_end_of};
 use crate::run::VIEW_VARIABLE;
 use crate::size::{self, Size};
 use crate::{diagnostics, nested, options};
@@ -120,6 +120,10 @@ pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
     };
     let began = Instant::now();
     let (path, number) = &options.checkpoint;
+    // Otherwise the `pando` on the host has done it.
+    if options.every.is_some() && std::env::var_os(VIEW_VARIABLE).is_none() {
+        lock(path).map_err(Failure::Nested)?;
+    }
     let checkpointed = CheckpointedProgram::read(path).map_err(Failure::Nested)?;
     let directory = CheckpointDirectory::new(path.clone());
     let mut skip = |number: u32, error: &Error| {
@@ -240,6 +244,7 @@ fn prepare(options: &Checkpoint) -> Result<(PathBuf, CheckpointedProgram)> {
 /// Replaces this process by the same command in a cell. Returns the error if that fails.
 fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
     let (path, checkpointed) = prepare(options)?;
+    check_directory(&path)?;
     let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
     inside.extend(["-o".into(), CHECKPOINTS.into()]);
     inside.extend(keep(options.keep));
@@ -251,6 +256,7 @@ fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
 fn start_restorer(options: &Restore) -> Result<Error> {
     let (directory, number) = &options.checkpoint;
     let path = directory.canonicalize().map_err(|error| cannot_use(directory, &error))?;
+    check_directory(&path)?;
     if options.every.is_some() {
         lock(&path)?;
     }

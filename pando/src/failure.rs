@@ -157,6 +157,9 @@ pub(crate) enum Failure {
         /// The cause.
         source: std::io::Error,
     },
+    /// The environment names a service's socket by a relative path.
+    #[error("PANDO_SOCKET={}: not an absolute path: give the whole path of the service's socket", escaped(.0))]
+    RelativeSocket(String),
     /// The environment names a service by an invalid address.
     #[error("PANDO_HOST={}: not an address: give tcp://HOST:PORT, such as tcp://127.0.0.1:9000, and no name like localhost", escaped(.0))]
     InvalidHost(String),

@@ -222,6 +222,18 @@ pub(crate) fn report_end_of(name: &OsStr, state: ChildState) -> u8 {
     exit_status(&end)
 }
 
+/// Checks that a directory of the host can be shown to a cell by a `-v` option.
+///
+/// # Errors
+/// Its path has a colon.
+pub(crate) fn check_directory(directory: &Path) -> std::io::Result<()> {
+    if !directory.as_os_str().as_bytes().contains(&b':') {
+        return Ok(());
+    }
+    let directory = directory.display();
+    Err(Error::other(format!("cannot use the directory {directory}: it has a colon in its path, and volumes cannot: choose another one")))
+}
+
 /// A `-v` option with an absolute path of the host. A name of a volume stays.
 fn absolute_volume(volume: &OsStr) -> std::io::Result<OsString> {
     let bytes = volume.as_bytes();
@@ -239,4 +251,17 @@ fn absolute_volume(volume: &OsStr) -> std::io::Result<OsString> {
 fn shown(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
     (path.components().count() > 1 || path.is_absolute()).then(|| host::absolute(path).ok()).flatten().filter(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_directory;
+    use std::path::Path;
+
+    #[test]
+    fn a_directory_with_a_colon_is_refused_with_the_reason() {
+        assert!(check_directory(Path::new("/data/swap")).is_ok());
+        let refused = check_directory(Path::new("/data/a:b/swap")).map_err(|error| error.to_string());
+        assert!(refused.is_err_and(|text| text.contains("/data/a:b/swap: it has a colon")));
+    }
 }

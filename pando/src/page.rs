@@ -2,7 +2,7 @@
 //! `pando page`: runs a program in a cell with less memory than it needs, and keeps the rest in a swap file.
 
 use crate::failure::Failure;
-use crate::monitor::ProgramOptions;
+use crate::monitor::{ProgramOptions, check_directory};
 use crate::size::Size;
 use crate::{diagnostics, nested, options};
 use clap::{Args, ValueHint};
@@ -82,6 +82,7 @@ fn start_in_cell(options: &Page) -> Result<Error> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(cannot_create(ErrorKind::IsADirectory));
     };
+    check_directory(directory)?;
     // The pager creates it. Here the error comes early.
     if path.symlink_metadata().is_ok() {
         return Err(cannot_create(ErrorKind::AlreadyExists));

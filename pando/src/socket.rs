@@ -52,17 +52,21 @@ pub(crate) fn control() -> Result<Option<ServiceAddress>, Failure> {
 }
 
 /// The socket that the environment names, if it does.
-pub(crate) fn named() -> Option<PathBuf> {
-    std::env::var_os(NAMED).map(PathBuf::from).filter(|path| path.is_absolute())
+///
+/// # Errors
+/// The path is relative: commands in other directories would reach other services.
+pub(crate) fn named() -> Result<Option<PathBuf>, Failure> {
+    let Some(path) = std::env::var_os(NAMED).filter(|path| !path.is_empty()).map(PathBuf::from) else { return Ok(None) };
+    if path.is_absolute() { Ok(Some(path)) } else { Err(Failure::RelativeSocket(path.to_string_lossy().into())) }
 }
 
 /// The socket's path: the one that the environment names, or in the user's runtime directory (XDG), or beside the templates if the system
 /// has none.
 ///
 /// # Errors
-/// None of the environment variables is set.
+/// None of the environment variables is set, or the path is relative.
 pub(crate) fn default_path() -> Result<PathBuf, Failure> {
-    if let Some(named) = named() {
+    if let Some(named) = named()? {
         return Ok(named);
     }
     let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());

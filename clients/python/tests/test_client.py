@@ -10,13 +10,26 @@ import unittest
 import venv
 from pathlib import Path
 from typing import Dict, List
+from unittest import mock
 
 from support import Case, environment, program, server  # first: it finds the package
 
 import pando
+from pando import _server
 
 ADDER = "import pando, sys; pando.ready(); print(sum(map(int, sys.argv[1:])))"
 FIRST_USE = "import pando; print(pando.run('print(6 * 7)').stdout, pando.Client().info().process)"
+
+
+class DefaultSocket(unittest.TestCase):
+    def test_the_variable_names_it(self) -> None:
+        with mock.patch.dict(os.environ, {"PANDO_SOCKET": "/x/socket"}):
+            self.assertEqual(_server.place(), Path("/x/socket"))
+        with mock.patch.dict(os.environ, {"PANDO_SOCKET": "x/socket"}):
+            with self.assertRaisesRegex(pando.ServerMissing, "PANDO_SOCKET=x/socket: not an absolute path"):
+                _server.place()
+        with mock.patch.dict(os.environ, {"PANDO_SOCKET": "", "XDG_RUNTIME_DIR": "", "XDG_DATA_HOME": "/data"}):
+            self.assertEqual(_server.place(), Path("/data/pando/run/socket"))
 
 
 class Templates(Case):

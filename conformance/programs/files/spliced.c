@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 
 static void got(int fd)
 {
@@ -87,6 +88,38 @@ static void splices(int count, char **arguments)
 	SHOW(tee(ends[0], other[1], 4, 0));
 }
 
+// Mappings that may become writable are as good as writable ones, also those of other processes.
+static void mapped_seals(void)
+{
+	int shown = memfd_create("shown", MFD_ALLOW_SEALING), other = memfd_create("other", MFD_ALLOW_SEALING);
+	SHOW(ftruncate(shown, 4096) + ftruncate(other, 4096));
+	char *mapped = mmap(NULL, 4096, PROT_READ, MAP_SHARED, shown, 0);
+	SHOW(fcntl(shown, F_ADD_SEALS, F_SEAL_WRITE));
+	SHOW(munmap(mapped, 4096));
+	SHOW(fcntl(shown, F_ADD_SEALS, 0x10));
+	mapped = mmap(NULL, 4096, PROT_READ, MAP_SHARED, shown, 0);
+	SHOW(mprotect(mapped, 4096, PROT_READ | PROT_WRITE));
+	SHOW(fcntl(shown, F_ADD_SEALS, F_SEAL_WRITE));
+	mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, other, 0);
+	pid_t child = fork();
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	SHOW(munmap(mapped, 4096));
+	SHOW(fcntl(other, F_ADD_SEALS, F_SEAL_WRITE));
+	SHOW(kill(child, SIGKILL));
+	SHOW(waitpid(child, NULL, 0) == child);
+	SHOW(fcntl(other, F_ADD_SEALS, F_SEAL_WRITE));
+	// The seal of executable files.
+	int program = memfd_create("program", MFD_ALLOW_SEALING), data = memfd_create("data", MFD_ALLOW_SEALING);
+	SHOW(fchmod(data, 0600));
+	SHOW(fcntl(program, F_ADD_SEALS, 0x20));
+	SHOW(fcntl(program, F_GET_SEALS));
+	SHOW(fcntl(data, F_ADD_SEALS, 0x20));
+	SHOW(fcntl(data, F_GET_SEALS));
+}
+
 static void seals(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -137,6 +170,7 @@ static void seals(int count, char **arguments)
 	SHOW(pwrite(future, "x", 1, 0));
 	SHOW(pread(future, buffer, 4, 0));
 	printf("%.4s\n", buffer);
+	mapped_seals();
 }
 
 static void flags(int count, char **arguments)

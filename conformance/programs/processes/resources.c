@@ -147,6 +147,16 @@ static void limits_of_others(int count, char **words)
 	files = (struct rlimit){5, 10};
 	HOLDS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, &files, &found) == 0 && found.rlim_max == 15);
 	FAILS(syscall(SYS_prlimit64, roots, RLIMIT_NOFILE, NULL, &found), EPERM);
+	// He may not change how processes of other users are scheduled.
+	struct sched_param batch = {0};
+	unsigned long cpus = 1;
+	FAILS(setpriority(PRIO_PROCESS, roots, 5), EPERM);
+	FAILS(syscall(SYS_sched_setscheduler, roots, SCHED_BATCH, &batch), EPERM);
+	FAILS(syscall(SYS_sched_setparam, roots, &batch), EPERM);
+	FAILS(syscall(SYS_sched_setaffinity, roots, sizeof cpus, &cpus), EPERM);
+	FAILS(syscall(SYS_ioprio_set, 1, roots, 2 << 13 | 3), EPERM);
+	HOLDS(setpriority(PRIO_PROCESS, child, 5) == 0 && syscall(SYS_ioprio_set, 1, child, 2 << 13 | 3) == 0);
+	HOLDS(syscall(SYS_sched_setscheduler, child, SCHED_BATCH, &batch) == 0);
 	HOLDS(close(end[1]) == 0 && waitpid(roots, &status, 0) == roots && WEXITSTATUS(status) == 8);
 	HOLDS(write(down[1], "", 1) == 1 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
 	FAILS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, NULL, &found), ESRCH);

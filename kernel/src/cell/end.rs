@@ -67,6 +67,7 @@ pub struct FaultReport {
 
 impl fmt::Display for FaultReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unnamed = format!("exception {}", self.vector);
         let name = match self.vector {
             0 => "division error",
             1 => "debug exception",
@@ -83,7 +84,7 @@ impl fmt::Display for FaultReport {
             16 => "x87 floating-point error",
             17 => "alignment check",
             19 => "SIMD floating-point exception",
-            _ => "exception",
+            _ => unnamed.as_str(),
         };
         if self.vector == 14 {
             let tried = match (self.error & 16 != 0, self.error & 2 != 0) {
@@ -180,4 +181,16 @@ pub struct Outcome {
     pub traffic: Option<Traffic>,
     /// The trace of its start, if it was traced.
     pub start: Option<StartTrace>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FaultReport;
+
+    #[test]
+    fn an_exception_without_a_name_is_reported_by_its_number() {
+        let report = |vector| FaultReport { vector, error: 0, address: 0, instruction: 0x1000 }.to_string();
+        assert!(report(20).starts_with("exception 20 (instruction at 0x1000"));
+        assert!(report(14).starts_with("page fault reading"));
+    }
 }

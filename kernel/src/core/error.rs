@@ -160,7 +160,7 @@ pub enum OperatorError {
     #[error("cannot create a cell with a memory quota of {0}: it needs at least {least}", least = PageCount(MIN_QUOTA))]
     QuotaTooSmall(PageCount),
     /// The arguments are invalid, or a limit of the cell is reached.
-    #[error("the kernel refused the call about the cell: {}", .0.cause().trim())]
+    #[error("the call about the cell was refused: {}", .0.cause().trim())]
     Refused(Refusal),
     /// There is not enough memory.
     #[error("{0}: {remedy}", remedy = remedy_of(*.0))]

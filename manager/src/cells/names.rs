@@ -43,10 +43,28 @@ impl Manager {
     /// # Errors
     /// There is none.
     pub fn find(&self, reference: &str) -> Result<Arc<ManagedCell>, ManagerError> {
-        if let Ok(id) = reference.parse() {
+        if let Some(id) = cell_number(reference) {
             return self.cell(id);
         }
         let named = self.lock().named(reference);
         named.into_iter().max_by_key(|cell| (!cell.has_ended(), cell.id())).ok_or_else(|| ManagerError::NoSuchCell(reference.into()))
+    }
+}
+
+/// The number that a reference to a cell is, as the cell's number is printed.
+fn cell_number(reference: &str) -> Option<u64> {
+    reference.parse().ok().filter(|number: &u64| number.to_string() == reference)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cell_number;
+
+    #[test]
+    fn only_a_number_as_it_is_printed_is_that_of_a_cell() {
+        assert_eq!((cell_number("5"), cell_number("18446744073709551615")), (Some(5), Some(u64::MAX)));
+        for other in ["+5", "005", "-5", "5 ", "5a", "", "18446744073709551616"] {
+            assert_eq!(cell_number(other), None, "{other}");
+        }
     }
 }

@@ -192,9 +192,9 @@ impl StoredCheckpoint {
         self.newest.own.first + self.newest.own.pages
     }
 
-    /// The files with pages of it.
+    /// The files with pages of it. Its own file may have none.
     pub(super) fn ranges(&self) -> Vec<PageRange> {
-        self.files().map(|file| file.own).collect()
+        self.files().map(|file| file.own).filter(|range| range.pages > 0).collect()
     }
 
     /// Reads pages with consecutive numbers, as many as the buffer has room for.

@@ -118,6 +118,9 @@ impl CellImage {
 
     /// Whether it has one of these stored pages.
     pub(super) fn uses(&self, pages: Range<u32>) -> bool {
+        if pages.is_empty() {
+            return false;
+        }
         let pages = u64::from(pages.start)..u64::from(pages.end);
         self.trees.iter().flat_map(|(_, extents)| extents.iter()).any(|(_, extent)| match extent.content {
             StoredContent::Stored(first) => u64::from(first) < pages.end && u64::from(first) + extent.count > pages.start,
@@ -204,7 +207,7 @@ pub(super) fn mapped_at(child: HoldingName, layout: &[u8], place: TreePlace, pag
 
 #[cfg(test)]
 mod tests {
-    use super::{StoredContent, StoredExtent, TreeExtents};
+    use super::{CellImage, StoredContent, StoredExtent, TreeExtents};
 
     fn stored(count: u64, first: u32) -> StoredExtent {
         StoredExtent { count, permissions: 3, content: StoredContent::Stored(first) }
@@ -224,6 +227,16 @@ mod tests {
         assert_eq!(tree.iter().count(), 1);
         tree.replace(0, 30, None);
         assert!(tree.iter().next().is_none());
+    }
+
+    #[test]
+    fn an_image_uses_the_files_whose_pages_it_has_and_none_without_pages() {
+        let mut tree = TreeExtents::default();
+        tree.replace(0, 10, Some(stored(10, 100)));
+        let image = CellImage { trees: vec![(0, tree)], ..CellImage::default() };
+        assert!(image.uses(90..101) && image.uses(109..120) && image.uses(104..105));
+        assert!(!image.uses(90..100) && !image.uses(110..120));
+        assert!(!image.uses(105..105), "a file without pages lies within an extent of pages of two other files");
     }
 
     #[test]

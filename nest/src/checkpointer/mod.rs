@@ -245,6 +245,11 @@ impl<'a> Checkpointer<'a> {
     /// Serves the halt of the child, if it is halted. Returns a snapshot if it was halted for one, or the reason why there is none.
     fn serve_halt(&mut self, halted_since: &mut Option<Instant>) -> Result<Option<Result<Snapshot>>> {
         let child = WatchedChild { device: self.device, name: self.child };
+        let served = self.serve_halt_of(child, halted_since);
+        Ok(child.unless_ended(served)?.flatten())
+    }
+
+    fn serve_halt_of(&mut self, child: WatchedChild<'_>, halted_since: &mut Option<Instant>) -> Result<Option<Result<Snapshot>>> {
         let Some(reason) = child.reason_if_halted()? else { return Ok(None) };
         match reason {
             HaltReason::Taken { space, address, number } => {

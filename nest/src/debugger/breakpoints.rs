@@ -75,10 +75,38 @@ impl Breakpoints {
         }
     }
 
-    /// Keeps breakpoints where bytes are written: they take effect once a breakpoint is removed.
-    pub(super) fn reapply(&mut self, address: u64, bytes: &mut [u8]) {
-        for (at, byte) in self.0.range_mut(address..address.saturating_add(bytes.len() as u64)) {
-            *byte = std::mem::replace(&mut bytes[(at - address) as usize], INT3);
+    /// Inserts the breakpoints into bytes that are to be written.
+    pub(super) fn insert_into(&self, address: u64, bytes: &mut [u8]) {
+        for (at, _) in self.0.range(address..address.saturating_add(bytes.len() as u64)) {
+            bytes[(at - address) as usize] = INT3;
         }
+    }
+
+    /// Records bytes that were written: under a breakpoint they take effect once it is removed.
+    pub(super) fn note_written(&mut self, address: u64, bytes: &[u8]) {
+        for (at, byte) in self.0.range_mut(address..address.saturating_add(bytes.len() as u64)) {
+            *byte = bytes[(at - address) as usize];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Breakpoints, INT3};
+
+    #[test]
+    fn bytes_under_a_breakpoint_change_once_they_are_written() {
+        let mut breakpoints = Breakpoints([(0x1001, 0x55)].into());
+        let shown = |breakpoints: &Breakpoints| {
+            let mut bytes = [1, INT3, 3];
+            breakpoints.hide(0x1000, &mut bytes);
+            bytes
+        };
+        let mut bytes = [7, 8, 9];
+        breakpoints.insert_into(0x1000, &mut bytes);
+        assert_eq!(bytes, [7, INT3, 9]);
+        assert_eq!(shown(&breakpoints), [1, 0x55, 3], "a write that fails changes nothing");
+        breakpoints.note_written(0x1000, &[7, 8, 9]);
+        assert_eq!(shown(&breakpoints), [1, 8, 3]);
     }
 }

@@ -33,7 +33,13 @@ impl Debugger<'_> {
     pub(super) fn stop_reason(&mut self) -> Result<Option<StopReason>> {
         Ok(match self.child.device.state(self.child.name)? {
             ChildState::New | ChildState::Started { .. } => None,
-            ChildState::Halted => self.after_halt()?,
+            ChildState::Halted => {
+                let stop = self.after_halt();
+                match self.child.unless_ended(stop)? {
+                    Some(stop) => stop,
+                    None => return self.stop_reason(),
+                }
+            }
             ChildState::Exited(status) => Some(StopReason::Exited(status)),
             ChildState::Signalled(signal) => Some(StopReason::Terminated(signal::of_linux(signal))),
             ChildState::Frozen | ChildState::Quota | ChildState::MachineFull | ChildState::Killed | ChildState::Failed => {
@@ -114,23 +120,17 @@ impl Debugger<'_> {
         let running = self.threads.running;
         let is_own = self.threads.get(running).is_some_and(|record| record.process == self.process);
         if is_own && let Some(addr) = self.watchpoints.changed(&self.child, self.space(running))? {
-            self.set_trap_flag(running, false)?;
             self.note_stop(PendingHalt::Nothing)?;
             return Ok(Some(StopReason::Watch { tid: tid(running), kind: WatchKind::Write, addr }));
         }
-        match self.stepping.take_if(|stepping| *stepping == running) {
-            Some(thread) => {
-                self.set_trap_flag(thread, false)?;
-                self.stop(PendingHalt::Nothing, thread, Signal::SIGTRAP)
-            }
-            // All threads step while values are watched.
-            None if is_own && !self.watchpoints.is_empty() => self.resume_child(resume::CONTINUE),
-            // Threads that were created by a stepped instruction have its flags.
-            None => {
-                self.set_trap_flag(running, false)?;
-                self.resume_child(resume::CONTINUE)
-            }
+        if self.stepping == Some(running) {
+            return self.stop(PendingHalt::Nothing, running, Signal::SIGTRAP);
         }
+        // All threads step while values are watched. Other threads that were created by a stepped instruction have its flags.
+        if !is_own || self.watchpoints.is_empty() {
+            self.set_trap_flag(running, false)?;
+        }
+        self.resume_child(resume::CONTINUE)
     }
 
     fn after_breakpoint(&mut self) -> Result<Option<StopReason>> {
@@ -170,11 +170,19 @@ impl Debugger<'_> {
         Ok(Some(StopReason::SignalWithThread { tid: tid(thread), signal }))
     }
 
-    /// Ends a step that was not completed: its thread was not the one that stopped.
+    /// Ends all single steps: those of watched threads, and one that was not completed because another thread stopped. gdb sees no trap
+    /// flag, and a program that continues without gdb gets no debug exception.
     fn note_stop(&mut self, halt: PendingHalt) -> Result<()> {
         self.halt = halt;
-        let Some(thread) = self.stepping.take() else { return Ok(()) };
-        self.set_trap_flag(thread, false)
+        let stepped_over = self.stepped_over.take();
+        if let Some(address) = stepped_over {
+            // The process that steps over it hits it again. The memory may be gone, and the breakpoint with it.
+            let _ = self.breakpoints.rearm(&self.child, self.space(self.process), address);
+        }
+        if self.stepping.take().is_none() && stepped_over.is_none() && self.watchpoints.is_empty() {
+            return Ok(());
+        }
+        self.threads.records.iter().try_for_each(|record| self.set_trap_flag(record.number, false))
     }
 
     /// Sets or clears the trap flag of a thread.
@@ -191,6 +199,9 @@ impl Debugger<'_> {
         let space = self.child.name.current_space();
         let Some(words) = self.child.words::<{ SavedContext::WORDS }>(space, record.context)? else { return Ok(()) };
         let saved = SavedContext::from_words(words);
+        if flags(saved.rflags) == saved.rflags {
+            return Ok(());
+        }
         self.child.set_words(space, record.context, &SavedContext { rflags: flags(saved.rflags), ..saved }.to_words())
     }
 }

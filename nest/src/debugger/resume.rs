@@ -38,10 +38,9 @@ impl Debugger<'_> {
         }
         Ok(resume::CONTINUE)
     }
-}
 
-impl MultiThreadResume for Debugger<'_> {
-    fn resume(&mut self) -> Result<(), Error> {
+    /// Lets the child continue as gdb has asked.
+    fn resume_with_actions(&mut self) -> Result<(), Error> {
         let actions = std::mem::take(&mut self.actions);
         let mut how = self.answer_halt(&actions)?;
         self.stepping = actions.step;
@@ -57,6 +56,13 @@ impl MultiThreadResume for Debugger<'_> {
             None => {}
         }
         self.child.device.resume(self.child.name, how)
+    }
+}
+
+impl MultiThreadResume for Debugger<'_> {
+    fn resume(&mut self) -> Result<(), Error> {
+        let resumed = self.resume_with_actions();
+        self.child.unless_ended(resumed).map(drop)
     }
 
     fn clear_resume_actions(&mut self) -> Result<(), Error> {

@@ -129,7 +129,7 @@ impl Session<'_> {
         let (device, name) = (debugger.child.device, debugger.child.name);
         device.watch(name, 0)?;
         if device.state(name)? == ChildState::Halted {
-            device.resume(name, resume::CONTINUE)?;
+            debugger.child.unless_ended(device.resume(name, resume::CONTINUE))?;
         }
         loop {
             self.debugger.child.device.forget_events()?;

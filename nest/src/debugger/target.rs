@@ -71,8 +71,10 @@ impl MultiThreadBase for Debugger<'_> {
 
     fn write_addrs(&mut self, address: u64, data: &[u8], tid: Tid) -> TargetResult<(), Self> {
         let mut bytes = data.to_vec();
-        self.breakpoints.reapply(address, &mut bytes);
-        self.child.device.write_space(self.space(tid.get() as u64), address, &bytes).map_err(|_| TargetError::NonFatal)
+        self.breakpoints.insert_into(address, &mut bytes);
+        self.child.device.write_space(self.space(tid.get() as u64), address, &bytes).map_err(|_| TargetError::NonFatal)?;
+        self.breakpoints.note_written(address, data);
+        Ok(())
     }
 
     fn list_active_threads(&mut self, note: &mut dyn FnMut(Tid)) -> Result<(), Error> {

@@ -100,7 +100,11 @@ impl<'a> Pager<'a> {
     /// The device does not allow it, a stream or the swap file failed, the swap file is full, or no page is left that can be taken.
     pub fn run(&mut self, interrupted: &AtomicBool) -> Result<ChildState> {
         self.device.watch(self.child, mask::SHORTAGE)?;
-        streams::run(self.device, self.child, interrupted, || self.serve())
+        let child = WatchedChild { device: self.device, name: self.child };
+        streams::run(self.device, self.child, interrupted, || {
+            let served = self.serve();
+            child.unless_ended(served).map(drop)
+        })
     }
 
     /// Serves the halt of the child, if it is halted.

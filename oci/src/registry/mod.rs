@@ -233,7 +233,10 @@ impl Repository {
 
 /// Whether a registry, HOST or HOST:PORT, is on this host: then it may be without TLS, as docker has it.
 fn is_loopback(registry: &str) -> bool {
-    let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
+    let host = match registry.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => registry.rsplit_once(':').map_or(registry, |(host, _)| host),
+    };
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
@@ -301,6 +304,7 @@ mod tests {
     #[test]
     fn only_registries_of_this_host_may_be_without_tls() {
         assert!(is_loopback("localhost:5000") && is_loopback("127.0.0.1") && is_loopback("127.1.2.3:80"));
+        assert!(is_loopback("[::1]:5000") && is_loopback("[::1]") && !is_loopback("[2001:db8::1]:5000"));
         assert!(!is_loopback("localhost.example.org") && !is_loopback("192.0.2.1:5000") && !is_loopback("example.org"));
     }
 }

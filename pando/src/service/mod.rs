@@ -256,7 +256,7 @@ impl ServiceSocket {
         if let Some((listener, path)) = inherited {
             return Ok(ServiceSocket { listener, path, own_directory: None, is_inherited: true });
         }
-        let named = options.socket.clone().or_else(socket::named);
+        let named = options.socket.clone().map_or_else(socket::named, |socket| Ok(Some(socket)))?;
         let own = named.is_none();
         let path = named.map_or_else(socket::default_path, Ok)?;
         let own_directory = path.parent().filter(|_| own).map(PathBuf::from);

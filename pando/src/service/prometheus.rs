@@ -23,7 +23,7 @@ pub(super) fn text(summary: &ManagerSummary, statistics: &Statistics, swap: &Swa
     for (name, help, value) in [
         ("wake_queue", "Sleeping cells that are due to wake up", statistics.waking),
         ("quarantined_tables", "Page tables that wait for a flush", statistics.quarantined),
-        ("swap_records", "Records of sleeping cells in swap space", swap.records),
+        ("swap_records", "Chunks of records of sleeping cells in swap space", swap.records),
         ("gateways", "Cells that can reach external networks at a time", summary.gateways as u64),
     ] {
         registry.register(name, help, gauge(value));

@@ -8,12 +8,13 @@ use crate::size::Size;
 use pando_kernel::Weight;
 use pando_kernel::limits::TRACES;
 use pando_manager::cells::{CellSource, ManagedCellSpec, RestartPolicy};
+use pando_manager::host::is_plain_name;
 use pando_manager::limits::Limits;
 use pando_manager::template::{TemplateName, TemplateSpec, TrainingSpec, VARIANTS_MAX};
 use pando_manager::view::{ImageSpec, UserName, ViewSpec, VolumeSpec};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The longest time limit in seconds: a year.
@@ -122,7 +123,7 @@ fn source(new: &api::NewCell) -> Result<CellSource, Problem> {
         variables: words(&new.environment)?,
         directory: new.directory.as_deref().map(directory).transpose()?,
         user: new.user.as_deref().map(user).transpose()?,
-        root: new.root.as_ref().map(Into::into),
+        root: root(new.root.as_ref())?,
         image: image(new.image.as_ref(), new.entrypoint.as_ref())?,
         read_only: new.read_only,
         temporary: new.tmpfs.iter().map(|text| temporary(text)).collect::<Result<_, _>>()?,
@@ -189,7 +190,7 @@ pub(super) fn template(new: &api::NewTemplate, name: TemplateName) -> Result<Tem
             image: image(new.image.as_ref(), None)?,
             temporary: Vec::new(),
             read_only: false,
-            root: new.root.as_ref().map(Into::into),
+            root: root(new.root.as_ref())?,
             bare: new.bare,
             volumes: volumes.collect::<Result<_, Problem>>()?,
         },
@@ -230,7 +231,24 @@ fn user(text: &str) -> Result<UserName, Problem> {
     options::user_name(text).map_err(|error| Problem::request(format!("user: {error}")))
 }
 
+/// Checks that a path of the host is absolute: the service has a working directory of its own.
+fn check_absolute(field: &str, path: &str) -> Result<(), Problem> {
+    if Path::new(path).is_absolute() {
+        return Ok(());
+    }
+    Err(Problem::request(format!("{field}: `{path}` is not an absolute path: the service does not know the client's directory")))
+}
+
+fn root(text: Option<&String>) -> Result<Option<PathBuf>, Problem> {
+    text.map(|text| check_absolute("root", text).map(|()| text.into())).transpose()
+}
+
 fn volume(text: &str) -> Result<VolumeSpec, Problem> {
+    let host = text.split(':').next().unwrap_or_default();
+    let is_name = text.contains(':') && is_plain_name(host);
+    if !is_name && !host.is_empty() {
+        check_absolute("volumes", host)?;
+    }
     options::volume(text.into()).map_err(|error| Problem::request(format!("volumes: {error}")))
 }
 

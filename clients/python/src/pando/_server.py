@@ -22,7 +22,15 @@ _started: List[subprocess.Popen[str]] = []
 
 
 def place() -> Path:
-    """Returns the default socket of `pando serve`."""
+    """Returns the default socket of `pando serve`: the one that the variable PANDO_SOCKET names, or the user's.
+
+    Raises ServerMissing if the variable has a relative path.
+    """
+    named = os.environ.get("PANDO_SOCKET", "")
+    if named and not os.path.isabs(named):
+        raise ServerMissing(f"PANDO_SOCKET={named}: not an absolute path: give the whole path of the service's socket")
+    if named:
+        return Path(named)
     run = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(run) and os.path.isdir(run):
         return Path(run, "pando", "socket")

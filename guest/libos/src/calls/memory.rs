@@ -11,7 +11,8 @@ use super::resident;
 use crate::errno::Errno;
 use crate::files::file_operations::Mappable;
 use crate::files::sharing::Sharing;
-use crate::files::tree::content::SIZE_MAX;
+use crate::files::tree::content::{Content, SIZE_MAX};
+use crate::files::tree::node::Node;
 use crate::memory::layout::is_shared;
 use crate::memory::regions::{Backing, Blocks, NodePages, SharedObject};
 use crate::memory::remap::RemapTarget;
@@ -165,7 +166,11 @@ fn map_file(
         (false, true) => Sharing::Writes,
     };
     system.before_read(fd, Some(part.start), part.end - part.start);
-    Ok((system.files.mmap(fd, sharing, permissions.writable())?, sharing))
+    let file = system.files.mmap(fd, sharing, permissions.writable())?;
+    // `mprotect` makes no mapping of a sealed file writable.
+    let is_sealed = |node| system.files.tree.node(node).and_then(Node::content).is_ok_and(Content::is_read_only);
+    let is_sealed = matches!(file, Mappable::Node { node } if is_sealed(node));
+    Ok((file, if is_sealed && sharing == Sharing::Writes { Sharing::Reads } else { sharing }))
 }
 
 /// Checks that the limits permit so much more memory, in place of the mappings in a range.

@@ -10,8 +10,8 @@ use crate::pid::ProcessNumber;
 use crate::process::scheduling::Scheduling;
 use crate::system::System;
 use crate::uapi::{
-    CAP_SYS_NICE, IOPRIO_CLASS_IDLE, IOPRIO_CLASS_NONE, IOPRIO_CLASS_RT, IOPRIO_CLASS_SHIFT, IOPRIO_NR_LEVELS, PRIO_PGRP, PRIO_PROCESS,
-    PRIO_USER, SCHED_BATCH, SCHED_DEADLINE, SCHED_FIFO, SCHED_IDLE, SCHED_NORMAL, SCHED_RESET_ON_FORK, SCHED_RR,
+    CAP_SYS_ADMIN, CAP_SYS_NICE, IOPRIO_CLASS_IDLE, IOPRIO_CLASS_NONE, IOPRIO_CLASS_RT, IOPRIO_CLASS_SHIFT, IOPRIO_NR_LEVELS, PRIO_PGRP,
+    PRIO_PROCESS, PRIO_USER, SCHED_BATCH, SCHED_DEADLINE, SCHED_FIFO, SCHED_IDLE, SCHED_NORMAL, SCHED_RESET_ON_FORK, SCHED_RR,
 };
 use crate::user::{set_word32, set_words, word32};
 
@@ -21,13 +21,26 @@ const NICE: core::ops::RangeInclusive<i32> = -20..=19;
 /// Difference between nice values and the results of `getpriority`.
 const NICE_OFFSET: i32 = 20;
 
-/// The settings of the process with this number, or with a thread of this number; 0 is the running process.
+/// The process with this number, or with a thread of this number; 0 is the running process.
+fn process_named(system: &System, number: u64) -> Result<ProcessNumber, Errno> {
+    match number as u32 {
+        0 => Ok(system.process.number),
+        number => system.thread_of(number).map(|thread| thread.process).ok_or(Errno::ESRCH),
+    }
+}
+
+/// Its settings.
 fn named(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
-    let process = match number as u32 {
-        0 => system.process.number,
-        number => system.thread_of(number).ok_or(Errno::ESRCH)?.process,
-    };
+    let process = process_named(system, number)?;
     system.process_of_mut(process).map(|process| &mut process.scheduling).ok_or(Errno::ESRCH)
+}
+
+/// Checks that the running process may change the settings of another: it has the same user, or `CAP_SYS_NICE`.
+fn check_owner(system: &System, process: ProcessNumber) -> Result<(), Errno> {
+    let credentials = &system.files.current.credentials;
+    let Some(other) = system.files.of(process).map(|files| files.credentials.user) else { return Ok(()) };
+    let is_owner = [other.real, other.effective].contains(&credentials.user.effective);
+    if is_owner || credentials.is_capable(CAP_SYS_NICE) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// The same; negative numbers are refused.
@@ -66,15 +79,19 @@ pub fn getpriority(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u6
 pub fn setpriority(system: &mut System, [which, who, nice, ..]: [u64; 6]) -> Result<u64, Errno> {
     let selected = select_processes(system, which, who)?;
     let nice = (nice as i32).clamp(*NICE.start(), *NICE.end());
-    if all(system, &selected).any(|scheduling| nice < scheduling.nice) && !system.files.current.credentials.is_capable(CAP_SYS_NICE) {
-        return Err(Errno::EACCES);
-    }
+    let is_capable = system.files.current.credentials.is_capable(CAP_SYS_NICE);
+    // The others are set nevertheless.
+    let mut result = Ok(0);
     for number in selected {
-        if let Some(process) = system.process_of_mut(number) {
-            process.scheduling.nice = nice;
+        let checked = check_owner(system, number);
+        let Some(process) = system.process_of_mut(number) else { continue };
+        match checked {
+            Err(error) => result = Err(error),
+            Ok(()) if nice < process.scheduling.nice && !is_capable => result = Err(Errno::EACCES),
+            Ok(()) => process.scheduling.nice = nice,
         }
     }
-    Ok(0)
+    result
 }
 
 /// Whether a policy exists and takes this priority.
@@ -110,6 +127,7 @@ fn set_policy(system: &mut System, number: u64, policy: Option<u32>, parameters:
     if matches!(policy & !SCHED_RESET_ON_FORK, SCHED_FIFO | SCHED_RR) && !system.files.current.credentials.is_capable(CAP_SYS_NICE) {
         return Err(Errno::EPERM);
     }
+    check_owner(system, process_named(system, number)?)?;
     let scheduling = named(system, number)?;
     (scheduling.policy, scheduling.priority) = (policy, priority);
     Ok(0)
@@ -164,8 +182,15 @@ pub fn sched_setaffinity(system: &mut System, [number, length, mask, ..]: [u64; 
     if length > 0 {
         read(mask, &mut first)?;
     }
-    named(system, number)?;
+    check_owner(system, process_named(system, number)?)?;
     if first[0] & 1 == 0 { Err(Errno::EINVAL) } else { Ok(0) }
+}
+
+/// Checks that the running process may change the I/O priority of another: it has the same user, or `CAP_SYS_NICE`.
+fn check_io_owner(system: &System, process: ProcessNumber) -> Result<(), Errno> {
+    let credentials = &system.files.current.credentials;
+    let is_owner = [credentials.user.real, credentials.user.effective].contains(&system.files.user_of(process));
+    if is_owner || credentials.is_capable(CAP_SYS_NICE) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// `ioprio_get(which, who)`.
@@ -179,14 +204,17 @@ pub fn ioprio_get(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u64
 pub fn ioprio_set(system: &mut System, [which, who, priority, ..]: [u64; 6]) -> Result<u64, Errno> {
     let priority = priority as u32;
     let level = priority & 7;
+    let own = &system.files.current.credentials;
     match priority >> IOPRIO_CLASS_SHIFT {
         IOPRIO_CLASS_NONE if level > 0 => return Err(Errno::EINVAL),
-        // Only root may set the real-time class.
-        IOPRIO_CLASS_RT if !system.files.current.credentials.is_capable(CAP_SYS_NICE) => return Err(Errno::EPERM),
+        IOPRIO_CLASS_RT if ![CAP_SYS_NICE, CAP_SYS_ADMIN].iter().any(|capability| own.is_capable(*capability)) => {
+            return Err(Errno::EPERM);
+        }
         IOPRIO_CLASS_NONE..=IOPRIO_CLASS_IDLE if priority & 0x1fff < IOPRIO_NR_LEVELS => {}
         _ => return Err(Errno::EINVAL),
     }
     for number in select_processes(system, which.wrapping_sub(1), who)? {
+        check_io_owner(system, number)?;
         if let Some(process) = system.process_of_mut(number) {
             process.scheduling.io = priority;
         }

@@ -6,9 +6,9 @@ use crate::files::sharing::Sharing;
 use crate::files::tree::InodeRef;
 use crate::files::tree::content::F_ALL_SEALS;
 use crate::files::tree::node::NodeId;
-use crate::memory::regions::{Backing, Region};
+use crate::memory::AddressSpace;
 use crate::system::System;
-use crate::uapi::{F_ADD_SEALS, F_GET_SEALS, F_SEAL_SEAL, F_SEAL_WRITE};
+use crate::uapi::{F_ADD_SEALS, F_GET_SEALS, F_SEAL_EXEC, F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE};
 
 /// Commands of `fcntl` for seals. `None`: it is another command.
 pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Option<Result<u64, Errno>> {
@@ -26,10 +26,11 @@ fn get(system: &mut System, fd: u64) -> Result<u64, Errno> {
     }
 }
 
-/// Whether the program may write to a file of the overlay through a mapping.
+/// Whether a process may write to a file of the overlay through a mapping, at least after `mprotect`.
 fn may_write_to(system: &System, node: NodeId) -> bool {
-    let is_shared = |region: &Region| matches!(region.backing, Backing::Node(file) if file.node == node && file.sharing == Sharing::Writes);
-    system.memory.all().iter().any(|(_, region)| is_shared(region) && region.permissions.writable())
+    let memories = system.other_memories().chain([&*system.memory]).flat_map(AddressSpace::all);
+    let mut files = memories.filter_map(|(_, region)| region.backing.node());
+    files.any(|file| file.node == node && file.sharing == Sharing::Writes)
 }
 
 fn add(system: &mut System, fd: u64, seals: u32) -> Result<u64, Errno> {
@@ -47,6 +48,10 @@ fn add(system: &mut System, fd: u64, seals: u32) -> Result<u64, Errno> {
     if seals & !before & F_SEAL_WRITE != 0 && may_write_to(system, id) {
         return Err(Errno::EBUSY);
     }
-    system.files.tree.node_mut(id)?.content_mut()?.seals = Some(before | seals);
+    // An executable file does not change any more.
+    let is_executable = system.files.tree.node(id)?.owner.permissions & 0o111 != 0;
+    let implied = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
+    let implied = if seals & F_SEAL_EXEC != 0 && is_executable { implied } else { 0 };
+    system.files.tree.node_mut(id)?.content_mut()?.seals = Some(before | seals | implied);
     Ok(0)
 }

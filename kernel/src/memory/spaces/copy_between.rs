@@ -34,21 +34,16 @@ pub(crate) fn copy_between(
     let (from_space, to_space, slot_of) = (from.current(), to.current(), |address: u64| (address / SLOT_SIZE) as usize);
     let (source, _, start) = from.locate(address, length).map_err(CopyBetweenError::From)?;
     let (tree, account, offset) = to.locate(target, length).map_err(CopyBetweenError::To)?;
-    // Consecutive pages of one side have parts of the same page on the other side, which is looked up once.
-    let mut last = None;
     for (page, within, range) in pages_of(offset, length) {
         let destination = tree
             .writable_frame(frames, account, page, CopyAuthority::Cell)
             .map_err(|error| CopyBetweenError::To(error.in_slot(to_space, slot_of(target))))?;
+        // Looked up after that: making room for the destination may reclaim the block that a page of the source is in.
         let mut position = within;
         for (page, within, range) in pages_of(start + range.start as u64, range.len()) {
-            let frame = match last {
-                Some((at, frame)) if at == page => frame,
-                _ => source
-                    .readable_frame(frames, page, CopyAuthority::Cell)
-                    .map_err(|error| CopyBetweenError::From(error.in_slot(from_space, slot_of(address))))?,
-            };
-            last = Some((page, frame));
+            let frame = source
+                .readable_frame(frames, page, CopyAuthority::Cell)
+                .map_err(|error| CopyBetweenError::From(error.in_slot(from_space, slot_of(address))))?;
             match frame {
                 Some(frame) => frames.arena().copy_part((frame, within), (destination, position), range.len()),
                 None => frames.arena().write(destination, position, &ZERO[..range.len()]),

@@ -123,6 +123,8 @@ fn programs_in_the_service_see_what_their_options_say() {
         json!({ "arguments": ["true"], "tmpfs": ["/t:size"] }),
         json!({ "arguments": ["true"], "volumes": [format!("{shown}:/data")] }),
         json!({ "arguments": ["true"], "volumes": ["/proc:/p:ro"] }),
+        json!({ "arguments": ["true"], "volumes": ["./:/data:ro"] }),
+        json!({ "arguments": ["true"], "root": "." }),
         json!({ "arguments": ["no-such-program"] }),
         json!({ "image": "no-such-image" }),
     ];

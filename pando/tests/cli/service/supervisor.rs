@@ -180,3 +180,12 @@ fn a_control_address_of_another_interface_and_a_wrong_environment_are_refused() 
         assert!(!outcome.status.success() && errors.contains(words), "{host}: {errors}");
     }
 }
+
+/// It would be that of another directory for each command.
+#[test]
+fn a_relative_socket_in_the_environment_is_refused() {
+    let fixture = Fixture::new();
+    let outcome = fixture.command(&["ps"]).env("PANDO_SOCKET", "./socket").env_remove("PANDO_HOST").output().expect("pando starts");
+    let errors = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(!outcome.status.success() && errors.contains("PANDO_SOCKET=./socket: not an absolute path"), "{errors}");
+}

@@ -243,6 +243,12 @@ impl Content {
         self.unsent = Some(changes);
     }
 
+    /// Whether its seals forbid all writing.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.seals.unwrap_or_default() & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) != 0
+    }
+
     /// Checks that its seals permit writing so many bytes.
     ///
     /// # Errors
@@ -250,7 +256,7 @@ impl Content {
     pub fn check_write(&self, offset: u64, length: u64) -> Result<(), Errno> {
         let seals = self.seals.unwrap_or_default();
         let grows = offset.saturating_add(length) > self.size;
-        let is_sealed = seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) != 0 || seals & F_SEAL_GROW != 0 && grows;
+        let is_sealed = self.is_read_only() || seals & F_SEAL_GROW != 0 && grows;
         if is_sealed && length > 0 { Err(Errno::EPERM) } else { Ok(()) }
     }
 

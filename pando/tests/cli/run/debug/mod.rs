@@ -8,7 +8,7 @@ use pando_testing::{are_installed, host_program};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use tempfile::TempDir;
 
 /// Whether gdb can debug a program in a cell on this machine.
@@ -49,6 +49,60 @@ fn gdb(place: &Path, program: &str, commands: &[&str]) -> String {
     }
     let outcome = command.arg(program).current_dir(place).stdin(Stdio::null()).output().expect("gdb starts");
     format!("{}{}", text(&outcome.stdout), text(&outcome.stderr))
+}
+
+/// `pando debug` at a port of its choice.
+struct PortServer {
+    process: Child,
+    errors: BufReader<ChildStderr>,
+    address: String,
+}
+
+impl PortServer {
+    /// Starts it for a program in a directory, and waits until gdb can connect.
+    fn start(place: &Path, program: &[&str]) -> PortServer {
+        let mut process = Command::new(PANDO)
+            .args(["debug", "--port", "0"])
+            .args(program)
+            .current_dir(place)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("pando starts");
+        let errors = BufReader::new(process.stderr.take().expect("a pipe"));
+        let mut server = PortServer { process, errors, address: String::new() };
+        server.process.stdin.take().expect("a pipe").write_all(b"something\n").expect("a pipe takes this much");
+        let mut line = String::new();
+        while !line.contains("waiting for gdb") {
+            line.clear();
+            assert!(server.errors.read_line(&mut line).expect("it can be read") > 0, "the debugger has ended");
+            if let Some((before, _)) = line.split_once(" is forwarded") {
+                server.address = before.trim_start_matches("pando: ").into();
+            }
+        }
+        server
+    }
+
+    /// gdb's command that connects to it.
+    fn target(&self) -> String {
+        format!("target remote {}", self.address)
+    }
+
+    /// Waits for the end of the program. Returns its status and its output.
+    fn finish(mut self) -> (Option<i32>, String) {
+        let mut output = String::new();
+        self.process.stdout.take().expect("a pipe").read_to_string(&mut output).expect("it is text");
+        (self.process.wait().expect("it is ours").code(), output)
+    }
+}
+
+impl Drop for PortServer {
+    fn drop(&mut self) {
+        // It has ended, unless the test has failed.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 /// Checks that these parts are in a text, in this order.
@@ -200,28 +254,25 @@ fn gdb_attaches_to_a_port_and_detaches() {
         return;
     }
     let compiled = Compiled::steps(&[]);
-    let mut server = Command::new(PANDO)
-        .args(["debug", "--port", "0", "sh", "-c", "read line; echo got $line; exit 5"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("pando starts");
-    server.stdin.take().expect("a pipe").write_all(b"something\n").expect("a pipe takes this much");
-    let mut errors = BufReader::new(server.stderr.take().expect("a pipe"));
-    let (mut address, mut line) = (String::new(), String::new());
-    while !line.contains("waiting for gdb") {
-        line.clear();
-        assert!(errors.read_line(&mut line).expect("it can be read") > 0, "the debugger has ended");
-        if let Some((before, _)) = line.split_once(" is forwarded") {
-            address = before.trim_start_matches("pando: ").into();
-        }
-    }
-    let printed = gdb(compiled.0.path(), "program", &[&format!("target remote {address}"), "info registers rip", "detach"]);
+    let server = PortServer::start(compiled.0.path(), &["sh", "-c", "read line; echo got $line; exit 5"]);
+    let printed = gdb(compiled.0.path(), "program", &[&server.target(), "info registers rip", "detach"]);
     contains(&printed, &["rip ", "detached"]);
-    let mut output = String::new();
-    server.stdout.take().expect("a pipe").read_to_string(&mut output).expect("it is text");
-    assert_eq!((server.wait().expect("it is ours").code(), &output[..]), (Some(5), "got something\n"));
+    assert_eq!(server.finish(), (Some(5), "got something\n".into()));
+}
+
+/// The program stops at the breakpoint while all its instructions are executed singly.
+#[test]
+fn a_program_goes_on_when_gdb_detaches_while_values_are_watched() {
+    if !is_possible() {
+        return;
+    }
+    let compiled = Compiled::steps(&["-static"]);
+    let server = PortServer::start(compiled.0.path(), &["./program"]);
+    let commands = ["break twice", "continue", "watch seen", "continue", "info registers eflags", "delete", "detach"];
+    let printed = gdb(compiled.0.path(), "program", &[&[&server.target()[..]], &commands[..]].concat());
+    contains(&printed, &["Hardware watchpoint 2: seen", "Breakpoint 1, twice (value=2)", "eflags ", "detached"]);
+    assert!(!printed.contains(" TF "), "gdb sees flags that the program does not have: {printed}");
+    assert_eq!(server.finish(), (Some(12), "sum 12\n".into()));
 }
 
 /// The debugger and gdb run in a cell themselves.
