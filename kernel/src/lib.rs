@@ -15,7 +15,7 @@ pub mod network;
 pub mod sched;
 
 pub use crate::core::{
-    Config, HostPort, Kernel, Listener, OperatorError, SleepCounters, SleepOutcome, Statistics, Turn, Worker, WrongState,
+    AdmissionCallback, Config, HostPort, Kernel, Listener, OperatorError, SleepCounters, SleepOutcome, Statistics, Turn, Worker, WrongState,
 };
 pub use cell::counters::Counters;
 pub use cell::end::{End, FaultReport, Outcome, Report};

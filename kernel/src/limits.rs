@@ -181,6 +181,12 @@ pub const QUANTUM: Duration = Duration::from_millis(10);
 /// Quantum of a cell when no other cell is runnable: the vCPU then does its housekeeping.
 pub const LONE_QUANTUM: Duration = Duration::from_millis(100);
 
+/// Time on vCPUs after which a new cell no longer counts as starting, whatever it does: the start of most programs needs less.
+pub const START_QUANTUM: Duration = Duration::from_millis(500);
+
+/// Time after which it does not in any case: several starts share a vCPU, and others may need it as well.
+pub const ADMITTED_START_TIME: Duration = Duration::from_secs(4);
+
 /// The period of CPU shares: ten quanta, so that a share can be kept to a tenth without more switches than among equal cells.
 pub const SHARE_PERIOD: Duration = Duration::from_millis(100);
 

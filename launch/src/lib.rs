@@ -21,7 +21,7 @@ pub use error::LaunchError;
 pub use jobs::{Command, Job, JobEnd, Jobs, Multiplexer, Task, TerminalSize};
 pub use libos::{Template, open_libos};
 pub use nested::{NestedCells, end_of};
-pub use operator::{CellUse, Descendant, Nesting, Operator};
+pub use operator::{CellPhase, CellUse, Descendant, Nesting, Operator};
 pub use program::{Calls, Program, Terminals};
 pub use root::{Root, VolumeDisks};
 pub use start::{VolumeStart, traced_start};

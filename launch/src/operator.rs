@@ -6,7 +6,7 @@ use crate::{LaunchError, Root};
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
 use pando_abi::{DescendantRecord, Event};
-use pando_kernel::{CellId, ConsolePort, Counters, End, Kernel, Outcome, RunState, Share, Weight};
+use pando_kernel::{AdmissionCallback, CellId, ConsolePort, Counters, End, Kernel, Outcome, RunState, Share, Weight};
 use pando_machine::PageCount;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -21,8 +21,19 @@ pub struct CellUse {
     pub cpu: Duration,
     /// VM exits; `None`: the operator does not know them.
     pub exits: Option<u64>,
-    /// Whether the cell is asleep: its memory is in swap space.
-    pub is_asleep: bool,
+    /// Whether it runs.
+    pub phase: CellPhase,
+}
+
+/// Whether a living cell runs, as its operator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellPhase {
+    /// It is queued for its start: others that were started before come first.
+    Queued,
+    /// It runs, or waits for something.
+    Active,
+    /// Its memory is in swap space.
+    Asleep,
 }
 
 /// The right of a cell to cells of its own.
@@ -52,7 +63,12 @@ impl From<DescendantRecord> for Descendant {
         Descendant {
             depth: record.depth,
             state: record.state,
-            usage: CellUse { memory: PageCount(record.pages), cpu: Duration::from_nanos(record.cpu), exits: None, is_asleep: false },
+            usage: CellUse {
+                memory: PageCount(record.pages),
+                cpu: Duration::from_nanos(record.cpu),
+                exits: None,
+                phase: CellPhase::Active,
+            },
             name: String::from_utf8_lossy(record.name()).into_owned(),
         }
     }
@@ -120,7 +136,15 @@ pub trait Operator: Send + Sync {
     ///
     /// # Errors
     /// It was started before.
-    fn start(&self, cell: CellId) -> Result<(), LaunchError>;
+    fn start(&self, cell: CellId) -> Result<(), LaunchError> {
+        self.start_with(cell, None)
+    }
+
+    /// Starts a cell. The callback is called once it may run, which may be later: it must not block, nor use the operator.
+    ///
+    /// # Errors
+    /// It was started before.
+    fn start_with(&self, cell: CellId, on_admission: Option<AdmissionCallback>) -> Result<(), LaunchError>;
 
     /// Ends a cell in any state.
     ///
@@ -195,8 +219,12 @@ pub trait Operator: Send + Sync {
 }
 
 fn cell_use(state: RunState, counters: &Counters, used: PageCount) -> CellUse {
-    let is_asleep = matches!(state, RunState::Asleep { .. });
-    CellUse { memory: used, cpu: counters.cpu, exits: Some(counters.exits), is_asleep }
+    let phase = match state {
+        RunState::Waiting => CellPhase::Queued,
+        RunState::Asleep { .. } => CellPhase::Asleep,
+        _ => CellPhase::Active,
+    };
+    CellUse { memory: used, cpu: counters.cpu, exits: Some(counters.exits), phase }
 }
 
 impl Operator for Kernel {
@@ -236,8 +264,8 @@ impl Operator for Kernel {
         Ok(Kernel::set_window(self, cell, rows, columns)?)
     }
 
-    fn start(&self, cell: CellId) -> Result<(), LaunchError> {
-        Ok(Kernel::start(self, cell)?)
+    fn start_with(&self, cell: CellId, on_admission: Option<AdmissionCallback>) -> Result<(), LaunchError> {
+        Ok(Kernel::start_with(self, cell, on_admission)?)
     }
 
     fn end(&self, cell: CellId, end: End) -> Result<(), LaunchError> {

@@ -55,16 +55,14 @@ impl CellGuard {
         self.operator.console(self.cell)
     }
 
-    /// Starts it, and its time limit.
+    /// Starts it. Its time limit begins when it may run: it may be queued before.
     ///
     /// # Errors
     /// It has ended.
     pub fn start(&self, limits: &Limits, time_limits: &TimeLimits) -> Result<(), LaunchError> {
-        self.operator.start(self.cell)?;
-        if let Some(time) = limits.time {
-            time_limits.limit(self.cell, time, End::TimedOut);
-        }
-        Ok(())
+        let Some(time) = limits.time else { return self.operator.start(self.cell) };
+        let (cell, time_limits) = (self.cell, time_limits.clone());
+        self.operator.start_with(cell, Some(Box::new(move || time_limits.limit(cell, time, End::TimedOut))))
     }
 
     /// Terminates it; it may have ended by itself.

@@ -7,6 +7,7 @@ use crate::root::RootGuard;
 use crate::starts::ProgramStart;
 use crate::timings::Timings;
 use pando_confine::{ConfineError, Needs, Paths};
+use pando_kernel::sched::Fifo;
 use pando_kernel::{Config, Kernel, StartMode, Swap};
 use pando_launch::{LaunchError, Root, Template, Volume, VolumeDisks};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, running_requests};
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 /// Memory besides the cells and the cached file blocks: the machine's own, the libOS's template, tables.
 const SLACK: PageCount = PageCount(1 << 14);
+/// New cells that run at a time, for each vCPU, until they idle for the first time: enough that one can wait for a disk while others run.
+const STARTS_PER_VCPU: usize = 4;
 
 /// Why a kernel cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +80,10 @@ pub fn start(
 /// The host has no KVM, or refuses to confine the process.
 pub fn start_for_sleepers(memory: PageCount, sleep: SleepConfig, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
     let SleepConfig { swap, sleep_after, sleeps_when_idle } = sleep;
-    start_with(memory, vcpus_for_many_cells(), Config { swap, sleep_after, sleeps_when_idle, ..Config::default() }, visible, timings)
+    let vcpus = vcpus_for_many_cells();
+    let gatekeeper = Box::new(Fifo::with_starts(vcpus * STARTS_PER_VCPU));
+    let config = Config { gatekeeper, swap, sleep_after, sleeps_when_idle, ..Config::default() };
+    start_with(memory, vcpus, config, visible, timings)
 }
 
 /// Starts a kernel as [`start`] does, for one program whose cell sleeps.

@@ -261,6 +261,8 @@ pub enum CellState {
     /// It runs, or waits.
     #[default]
     Running,
+    /// It waits for its start, until others that were started before idle.
+    Queued,
     /// It waits, and its memory is in swap space.
     Asleep,
     /// It has ended.

@@ -88,7 +88,7 @@ impl RunState {
     pub const fn word(self) -> &'static str {
         match self {
             RunState::New => "new",
-            RunState::Waiting => "waiting",
+            RunState::Waiting => "queued",
             RunState::Ready => "runnable",
             RunState::Running { .. } => "running",
             RunState::Idle { .. } => "idle",

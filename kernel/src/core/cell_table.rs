@@ -5,6 +5,7 @@ use super::bases::BaseId;
 use super::holdings::{Cloner, Holdings, Parent};
 use super::ipc::IpcState;
 use super::sleepers::{Idleness, Sleep};
+use super::start_phase::StartPhase;
 use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::run_state::RunState;
@@ -55,6 +56,8 @@ pub(super) struct LiveCell {
     pub(super) idleness: Idleness,
     /// Its sleep: only in run state `Asleep`.
     pub(super) sleep: Option<Box<Sleep>>,
+    /// Its start, until it has settled.
+    pub(super) start: Option<Box<StartPhase>>,
 }
 
 impl LiveCell {
@@ -77,6 +80,7 @@ impl LiveCell {
             own_base: None,
             idleness: Idleness::default(),
             sleep: None,
+            start: None,
         }
     }
 
@@ -131,6 +135,11 @@ impl LiveCell {
         let consoles = iter::once(console).chain(channel.as_deref_mut()).chain(control.as_deref_mut());
         let is_posted = consoles.into_iter().any(|console| console.has_posted_output(frames, &mut cell.memory));
         is_posted || card.as_ref().is_some_and(|card| card.has_posted_frames(frames, &mut cell.memory))
+    }
+
+    /// Whether there is input that it has not taken.
+    pub(super) fn has_input(&self) -> bool {
+        self.console.port().has_input() || self.channel.as_ref().is_some_and(|channel| channel.port().has_input())
     }
 
     /// Whether its parent has something new to look at: output, room for input, or a first request for it.

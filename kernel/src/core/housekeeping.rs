@@ -27,7 +27,7 @@ impl Shared {
         if state.flush_is_due(now) {
             state = self.flush(state);
         }
-        if state.gatekeeper.has_waiting() && !state.frames.has_garbage() && state.frames.quarantined() == 0 {
+        if state.gatekeeper.awaits_memory() && !state.frames.has_garbage() && state.frames.quarantined() == 0 {
             state.request_swap_out();
         }
         self.notify(&mut state);
@@ -148,25 +148,9 @@ impl Shared {
 }
 
 impl State {
-    /// Makes all cells runnable that the gatekeeper admits; `true` if there was any.
-    pub(super) fn admit_all(&mut self) -> bool {
-        let admitted = iter::from_fn(|| self.admit().inspect(|id| self.make_ready(*id, ReadyReason::Turn)));
-        admitted.count() > 0
-    }
-
-    /// The next cell that the gatekeeper admits.
-    fn admit(&mut self) -> Option<crate::cell::CellId> {
-        loop {
-            let id = self.gatekeeper.admit(self.frames.available())?;
-            if self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::Waiting) {
-                return Some(id);
-            }
-        }
-    }
-
     /// Whether a flush is needed, by a cell that is out of memory or by one that is not admitted for want of it.
     fn flush_is_awaited(&self) -> bool {
-        let gate = self.gatekeeper.has_waiting() && (self.frames.quarantined() > 0 || self.frames.has_garbage());
+        let gate = self.gatekeeper.awaits_memory() && (self.frames.quarantined() > 0 || self.frames.has_garbage());
         !self.flushes.is_under_way && (gate || !self.flushes.awaited_by.is_empty())
     }
 

@@ -11,6 +11,7 @@ use crate::cell::freeze::FreezeMode;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
+use crate::cell::share::Weight;
 use crate::cell::{Cell, CellConfig, CellId};
 use crate::device::console::Console;
 use crate::limits::MIN_QUOTA;
@@ -64,7 +65,7 @@ impl State {
             Operation::Clone { quota } => return self.clone_cell(id, *quota, None).map(|id| OperationProgress::Done(id.to_bits())),
             Operation::Start => {
                 execution.transition(RunState::Waiting);
-                self.gatekeeper.enqueue(id);
+                self.queue_for_admission(id);
                 self.forget_own_base(id);
             }
             Operation::End(end) => self.request_end(id, end.clone()),
@@ -91,12 +92,7 @@ impl State {
                 return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
             Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
-            Operation::SetWeight(weight) => {
-                let was_empty = self.scheduler.is_empty();
-                self.scheduler.set_weight(id, *weight);
-                // The cell, or its family, may have waited with weight 0 while vCPUs were idle.
-                self.notifications.has_runnable_cell |= was_empty && !self.scheduler.is_empty();
-            }
+            Operation::SetWeight(weight) => self.set_weight(id, *weight),
             Operation::LimitMemory(quota) => limit_memory(cell, frames, sleep.as_deref_mut(), *quota)?,
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
             Operation::Grant { template } => {
@@ -120,6 +116,18 @@ impl State {
     fn set_registers(&mut self, id: CellId, registers: Registers) {
         self.roll_back_wait(id);
         self.running(id).0.execution.context = Context { registers, ..Context::default() };
+    }
+
+    /// Sets the CPU weight of a cell.
+    fn set_weight(&mut self, id: CellId, weight: Weight) {
+        let was_empty = self.scheduler.is_empty();
+        self.scheduler.set_weight(id, weight);
+        if weight.get() == 0 && !self.is_queued(id) {
+            // It runs when its parent wants, or never.
+            self.settle(id);
+        }
+        // The cell, or its family, may have waited with weight 0 while vCPUs were idle.
+        self.notifications.has_runnable_cell |= was_empty && !self.scheduler.is_empty();
     }
 
     /// Records the page accesses of a cell for a template.

@@ -10,6 +10,7 @@
 //! Each vCPU has a [`Worker`]. A turn does due housekeeping, then loads the scheduler's next cell, and runs it and handles its
 //! exits until it leaves the vCPU. Handlers return the next step and never switch cells themselves.
 
+mod admission;
 mod base_users;
 mod bases;
 mod cell_table;
@@ -33,6 +34,7 @@ mod reading;
 mod records;
 mod sleepers;
 mod sleeping;
+mod start_phase;
 mod starts;
 mod state;
 mod statistics;
@@ -51,6 +53,7 @@ mod worker;
 pub use error::{OperatorError, WrongState};
 pub use networking::{HostPort, Listener};
 pub use sleepers::{SleepCounters, SleepOutcome};
+pub use start_phase::AdmissionCallback;
 pub use statistics::Statistics;
 pub use worker::{Turn, Worker};
 

@@ -259,20 +259,6 @@ impl Kernel {
         self.attempt("read the registers of", registers)
     }
 
-    /// Starts a cell that was built or cloned: the gatekeeper decides when it is admitted. O(1), and for a clone the copies of its
-    /// first prefetch batch ([`Kernel::train`]).
-    ///
-    /// # Errors
-    /// It was started before, or is a template.
-    pub fn start(&self, id: CellId) -> Result<(), OperatorError> {
-        self.copy_first_batch(id)?;
-        self.invoke(Subject::Cell(id), Operation::Start)?;
-        // Admits it, and frees memory if the gatekeeper waits for that.
-        let state = self.shared.housekeeping(self.shared.lock());
-        self.shared.announce(&state);
-        Ok(())
-    }
-
     /// Limits a cell to a share of one vCPU's time, from now on; its later clones inherit the limit.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use crate::sched::{Gatekeeper, MemoryPolicy, ReadyReason, Scheduler};
 use pando_abi::Event;
 use pando_machine::{Machine, Nanos, PageCount};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::mem;
 use std::sync::{Arc, Weak};
 
@@ -99,6 +99,8 @@ pub(super) struct State {
     pub(super) ended_exits: u64,
     pub(super) scheduler: Box<dyn Scheduler>,
     pub(super) gatekeeper: Box<dyn Gatekeeper>,
+    /// When admitted cells settle at the latest, in order. Entries of cells that have settled before remain until then.
+    pub(super) start_deadlines: VecDeque<(Nanos, CellId)>,
     memory_policy: Box<dyn MemoryPolicy>,
     /// Whether cells may idle until a given time.
     pub(super) has_idle_timeouts: bool,
@@ -135,6 +137,7 @@ impl State {
             ended_exits: 0,
             scheduler: config.scheduler,
             gatekeeper: config.gatekeeper,
+            start_deadlines: VecDeque::new(),
             memory_policy: config.memory_policy,
             has_idle_timeouts: config.has_idle_timeouts,
             alarms: BinaryHeap::new(),
@@ -244,6 +247,11 @@ impl State {
             return false;
         }
         live.cell.events = live.cell.events.with(event);
+        if state == RunState::Waiting {
+            // The end of the input needs no answer.
+            let is_needed = event != Event::Console || live.has_input();
+            return is_needed && self.expedite(id);
+        }
         let (is_idle, is_asleep) = (matches!(state, RunState::Idle { .. }), matches!(state, RunState::Asleep { .. }));
         // The page of a cell that runs is not read.
         let is_noticed = (is_idle || is_asleep || live.donation.is_some()) && live.cell.has_unmasked_events(frames);
@@ -345,6 +353,7 @@ impl State {
     /// Ends a cell that is not running elsewhere: its memory goes to the reaper, its outcome is kept for its parent or the operator, and
     /// its children will end.
     pub(super) fn end(&mut self, id: CellId, end: End) {
+        self.settle(id);
         let Some(mut live) = self.cells.remove(id) else { return };
         live.take_final_output(&mut self.frames);
         live.close();

@@ -300,6 +300,6 @@ impl State {
             }
         }
         // A vCPU releases the memory for cells that wait for admission.
-        self.notifications.has_runnable_cell |= self.gatekeeper.has_waiting();
+        self.notifications.has_runnable_cell |= self.gatekeeper.awaits_memory();
     }
 }

@@ -89,6 +89,7 @@ impl State {
                 Err(until) => {
                     self.running(turn.cell).0.execution.transition(RunState::Throttled { until });
                     self.set_alarm(turn.cell, until);
+                    self.settle(turn.cell);
                     // Another cell of the family may run.
                     turn.cell = turn.donors.pop()?;
                     continue;

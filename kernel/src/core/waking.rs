@@ -27,7 +27,7 @@ const VICTIM_WAIT: Duration = Duration::from_millis(1);
 
 impl Kernel {
     /// Wakes a sleeping cell up, and waits until its memory is back. The cell goes on waiting, unless an event has come for it or its
-    /// time has come. Does nothing to a cell that is awake.
+    /// time has come. Admits a cell that is queued for its start. Does nothing to a cell that is awake.
     ///
     /// # Errors
     /// There is no such living cell, or it ended because its memory could not be restored.
@@ -48,8 +48,14 @@ impl Shared {
                 return Err(OperatorError::Ended { cell: id, end: outcome.end.clone() });
             }
             let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell(id))?;
-            if !matches!(live.execution.run_state(), RunState::Asleep { .. }) {
-                return Ok(());
+            match live.execution.run_state() {
+                RunState::Asleep { .. } => {}
+                RunState::Waiting => {
+                    state.notifications.has_runnable_cell |= state.expedite(id);
+                    self.notify(&mut state);
+                    return Ok(());
+                }
+                _ => return Ok(()),
             }
             // If memory is short, the threads that wake cells do it in turn.
             let record = if state.sleepers.short_restore.is_none() { state.claim(id) } else { None };

@@ -107,6 +107,7 @@ impl Worker {
         let mut state = self.run_cell(&shared, state, &turn, is_alone);
         let now = shared.machine.now();
         state.resume_donors(&turn, now.since(started));
+        state.charge_start(turn.cell, now.since(started));
         state.trims.note_run(now);
         state.vcpus[self.index] = None;
         shared.notify(&mut state);

@@ -168,6 +168,11 @@ impl ConsolePort {
         Some(count)
     }
 
+    /// Whether there is input that the cell has not taken.
+    pub(crate) fn has_input(&self) -> bool {
+        !self.lock().input.is_empty()
+    }
+
     /// Waits until the cell requests input for the first time, so that unwanted input is not taken from the host. `false`: the cell
     /// has ended without a request.
     pub fn wait_until_wanted(&self) -> bool {

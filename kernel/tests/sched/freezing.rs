@@ -35,7 +35,7 @@ impl Gatekeeper for Closed {
         None
     }
 
-    fn has_waiting(&self) -> bool {
+    fn awaits_memory(&self) -> bool {
         false
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Scheduling, admission and memory pressure: the policies and the operator's calls, tested with real cells.
 
+mod admission;
 mod ends;
 mod fairness;
 mod freezing;

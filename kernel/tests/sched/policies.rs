@@ -62,7 +62,7 @@ impl Gatekeeper for Doorkeeper {
         Some(id)
     }
 
-    fn has_waiting(&self) -> bool {
+    fn awaits_memory(&self) -> bool {
         !self.waiting.is_empty()
     }
 }

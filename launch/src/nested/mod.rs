@@ -9,7 +9,7 @@ mod thread;
 
 pub use child::end_of;
 
-use crate::operator::{CellUse, Descendant, Nesting, Operator};
+use crate::operator::{CellPhase, CellUse, Descendant, Nesting, Operator};
 use crate::{LaunchError, Root};
 use child::{Child, Preparation, RemotePort};
 use pando_abi::holding::{ChildState, fact, limit, port, stop};
@@ -17,7 +17,7 @@ use pando_abi::layout::ARGUMENTS;
 use pando_abi::watch::{VECTOR_BYTES, state};
 use pando_abi::{DescendantRecord, Event, HoldingName};
 use pando_kernel::limits::DESCENDANTS_LISTED;
-use pando_kernel::{CellId, ConsolePort, End, OperatorError, Outcome, Share, Weight};
+use pando_kernel::{AdmissionCallback, CellId, ConsolePort, End, OperatorError, Outcome, Share, Weight};
 use pando_machine::{CellsDevice, ConsoleRead, PageCount};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -152,7 +152,7 @@ impl Operator for NestedCells {
         self.ask(cell, |device, name| device.raise(name, Event::WindowSize, size))
     }
 
-    fn start(&self, cell: CellId) -> Result<(), LaunchError> {
+    fn start_with(&self, cell: CellId, on_admission: Option<AdmissionCallback>) -> Result<(), LaunchError> {
         self.with(cell, |device, child| {
             if !child.make(device, true).map_err(LaunchError::Nested)? {
                 device.run(child.name).map_err(LaunchError::Nested)?;
@@ -161,6 +161,10 @@ impl Operator for NestedCells {
             Ok(())
         })?;
         self.0.waker.wake();
+        // Nested cells are not queued.
+        if let Some(callback) = on_admission {
+            callback();
+        }
         Ok(())
     }
 
@@ -263,10 +267,11 @@ impl Operator for NestedCells {
 
     fn usage(&self, cell: CellId) -> Option<CellUse> {
         if self.0.lock().get(&cell).is_some_and(|child| child.preparation.is_some()) {
-            return Some(CellUse { memory: PageCount(0), cpu: Duration::ZERO, exits: None, is_asleep: false });
+            return Some(CellUse { memory: PageCount(0), cpu: Duration::ZERO, exits: None, phase: CellPhase::Active });
         }
         let facts = self.ask(cell, |device, name| Ok((device.fact(name, fact::USED)?, device.fact(name, fact::CPU)?)));
-        let used = |(pages, cpu)| CellUse { memory: PageCount(pages), cpu: Duration::from_nanos(cpu), exits: None, is_asleep: false };
+        let used =
+            |(pages, cpu)| CellUse { memory: PageCount(pages), cpu: Duration::from_nanos(cpu), exits: None, phase: CellPhase::Active };
         facts.ok().map(used)
     }
 

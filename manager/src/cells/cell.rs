@@ -186,7 +186,10 @@ impl ManagedCell {
         let (addresses, ports) = (connection.addresses, std::mem::take(&mut connection.ports));
         let port = operator.console(cell)?;
         // `write_first_input` sends the rest that does not fit at once.
-        let input = Bytes::from(std::mem::take(&mut spec.input));
+        let mut input = Bytes::from(std::mem::take(&mut spec.input));
+        // Written before the start: later input admits a queued cell before others.
+        let written = port.try_send(&input).unwrap_or(0);
+        let input = input.split_off(written);
         let has_input_ended = input.is_empty() && spec.input_ends;
         if has_input_ended {
             port.close_input();

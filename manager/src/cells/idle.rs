@@ -8,6 +8,7 @@ use super::cell::ManagedCell;
 use super::spec::EndReason;
 use super::tasks::lock;
 use pando_kernel::End;
+use pando_launch::CellPhase;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ pub(super) async fn watch(cell: Arc<ManagedCell>, timeout: Duration) {
             () = tokio::time::sleep(interval) => {}
         }
         let (now, used) = (usage(&cell), cell.cpu());
-        let is_busy = used.saturating_sub(cpu) > checked.elapsed() / BUSY_PART;
+        let is_busy = cell.is_queued() || used.saturating_sub(cpu) > checked.elapsed() / BUSY_PART;
         (cpu, checked) = (used, Instant::now());
         if is_busy || now != before || now.jobs > 0 {
             (before, since) = (now, Instant::now());
@@ -56,6 +57,11 @@ impl ManagedCell {
     /// The time without use after which it is terminated.
     pub(super) fn idle_timeout(&self) -> Option<Duration> {
         self.spec.idle_timeout
+    }
+
+    /// Whether it waits for its start.
+    fn is_queued(&self) -> bool {
+        self.operator.usage(self.cell).is_some_and(|usage| usage.phase == CellPhase::Queued)
     }
 
     /// Its CPU time so far.

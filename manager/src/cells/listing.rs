@@ -5,7 +5,7 @@ use super::Manager;
 use super::cell::{ManagedCell, host_name};
 use super::spec::CellSummary;
 use pando_kernel::CellId;
-use pando_launch::CellUse;
+use pando_launch::{CellPhase, CellUse};
 use pando_machine::PageCount;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Manager {
             let ids: Vec<CellId> = wanted.iter().map(|cell| cell.kernel_id()).collect();
             for usage in self.operator.usages(&ids).into_iter().flatten() {
                 sum.living += 1;
-                sum.asleep += usize::from(usage.is_asleep);
+                sum.asleep += usize::from(usage.phase == CellPhase::Asleep);
                 sum.memory_bytes += usage.memory.bytes();
             }
             match piece.last() {
@@ -91,11 +91,11 @@ impl ManagedCell {
     /// Its state, with the resources that it uses; `None`: it has ended.
     pub(super) fn summary_of(&self, usage: Option<CellUse>) -> CellSummary {
         let outcome = self.lock().outcome.clone();
-        let CellUse { memory, cpu, exits, is_asleep } = usage.unwrap_or_else(|| CellUse {
+        let CellUse { memory, cpu, exits, phase } = usage.unwrap_or_else(|| CellUse {
             memory: PageCount(0),
             cpu: outcome.as_ref().map_or(Duration::ZERO, |outcome| outcome.cpu),
             exits: outcome.as_ref().map(|outcome| outcome.exits),
-            is_asleep: false,
+            phase: CellPhase::Active,
         });
         CellSummary {
             id: self.id,
@@ -111,7 +111,7 @@ impl ManagedCell {
             memory,
             cpu,
             exits,
-            is_asleep,
+            phase,
             restarts: self.spec.restarts,
             outcome,
             descendants: Vec::new(),

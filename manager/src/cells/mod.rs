@@ -48,7 +48,7 @@ use networks::CellNetworks;
 use origin::CellOrigin;
 use pando_confine::Paths;
 use pando_kernel::{Kernel, OperatorError, SleepOutcome, Statistics, SwapUsage};
-use pando_launch::{NestedCells, Operator};
+use pando_launch::{CellPhase, NestedCells, Operator};
 use pando_machine::{CellsDevice, PageCount};
 use pando_store::swap::{SwapSpace, create_swap_file};
 use pool::TemplatePool;
@@ -422,7 +422,7 @@ impl Manager {
         let kernel = self.kernel.as_ref().ok_or(ManagerError::NotInside("sleep"))?;
         let awake = |reason: String| ManagerError::CannotSleep { cell: cell.id(), reason };
         match kernel.sleep(cell.kernel_id()) {
-            Ok(SleepOutcome::Asleep) if kernel.usage(cell.kernel_id()).is_some_and(|usage| usage.is_asleep) => Ok(()),
+            Ok(SleepOutcome::Asleep) if kernel.usage(cell.kernel_id()).is_some_and(|usage| usage.phase == CellPhase::Asleep) => Ok(()),
             Ok(SleepOutcome::Asleep) => Err(awake("an event woke it at once".into())),
             Ok(SleepOutcome::Interrupted) => Err(awake("it received an event meanwhile: try again when it is idle".into())),
             Err(OperatorError::CannotSleep { reason, .. }) => Err(awake(reason.into())),
@@ -431,7 +431,7 @@ impl Manager {
         }
     }
 
-    /// Wakes a cell up; does nothing to one that is awake. May block.
+    /// Wakes a cell up, or admits one that is queued for its start; does nothing to one that is awake. May block.
     ///
     /// # Errors
     /// It has ended.

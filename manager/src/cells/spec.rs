@@ -9,7 +9,7 @@ use crate::view::{User, ViewSpec};
 use pando_gateway::{Publication, Rule, VirtualHosts};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{End, Stream};
-use pando_launch::Descendant;
+use pando_launch::{CellPhase, Descendant};
 use pando_machine::PageCount;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -140,8 +140,8 @@ pub struct CellSummary {
     pub cpu: Duration,
     /// VM exits so far; `None`: unknown.
     pub exits: Option<u64>,
-    /// Whether it is asleep: its memory is in swap space.
-    pub is_asleep: bool,
+    /// Whether it runs, while it lives.
+    pub phase: CellPhase,
     /// How often it has been started again under its name.
     pub restarts: u32,
     /// How it ended; `None` while it runs.

@@ -6,7 +6,7 @@ use crate::api;
 use jiff::Timestamp;
 use pando_abi::holding::ChildState;
 use pando_kernel::network::address::Addresses;
-use pando_launch::Descendant;
+use pando_launch::{CellPhase, Descendant};
 use pando_manager::cells::{
     CellOutcome, CellPort, CellSource, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece, TemplateSummary,
 };
@@ -62,7 +62,7 @@ impl From<CellSummary> for api::Cell {
             memory,
             cpu,
             exits,
-            is_asleep,
+            phase,
             restarts,
             outcome,
             descendants,
@@ -85,7 +85,7 @@ impl From<CellSummary> for api::Cell {
             ports: ports.into_iter().map(Into::into).collect(),
             // A clock of the host that is far from the present is no reason to fail.
             started: Timestamp::try_from(started).unwrap_or_default(),
-            state: state(outcome.is_some(), is_asleep),
+            state: state(outcome.is_some(), phase),
             memory_bytes: memory.bytes(),
             cpu_seconds: cpu.as_secs_f64(),
             exits,
@@ -96,18 +96,19 @@ impl From<CellSummary> for api::Cell {
     }
 }
 
-fn state(has_ended: bool, is_asleep: bool) -> CellState {
-    match (has_ended, is_asleep) {
+fn state(has_ended: bool, phase: CellPhase) -> CellState {
+    match (has_ended, phase) {
         (true, _) => CellState::Ended,
-        (false, true) => CellState::Asleep,
-        (false, false) => CellState::Running,
+        (false, CellPhase::Queued) => CellState::Queued,
+        (false, CellPhase::Active) => CellState::Running,
+        (false, CellPhase::Asleep) => CellState::Asleep,
     }
 }
 
 impl CellState {
     /// The state of a cell.
     pub fn of(cell: &CellSummary) -> CellState {
-        state(cell.outcome.is_some(), cell.is_asleep)
+        state(cell.outcome.is_some(), cell.phase)
     }
 }
 
@@ -115,6 +116,7 @@ impl std::fmt::Display for CellState {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             CellState::Running => "running",
+            CellState::Queued => "queued",
             CellState::Asleep => "asleep",
             CellState::Ended => "ended",
         })

@@ -166,7 +166,7 @@ impl Row {
             age: age(cell.started).to_string(),
             state: match (&cell.outcome, cell.restarts) {
                 (Some(outcome), _) => escaped(&outcome.message),
-                (None, _) if cell.state == CellState::Asleep => "asleep".into(),
+                (None, _) if cell.state != CellState::Running => cell.state.to_string(),
                 (None, 0) => "running".into(),
                 (None, restarts) => format!("running (restart {restarts})"),
             },

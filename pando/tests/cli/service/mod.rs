@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando serve` and its clients.
 
+mod admission;
 mod attach;
 mod cell_use;
 mod control;
