@@ -6,6 +6,7 @@ use crate::limits::{DRAIN_TIMEOUT, FULL_QUEUE_DELAY, MAX_ACCEPTS, MAX_CONNECTION
 use crate::listeners::{BindError, HostListener, twice};
 use crate::poll::{Handle, Poll, Ready, Token, Wakeup};
 use crate::proxy_state::IncomingConnection;
+use crate::request_name::ClientProtocol;
 use crate::routes::{Destination, Refused, Routes};
 use crate::rules::Rules;
 use crate::stack_counts::StackCounts;
@@ -369,7 +370,10 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<'_, S, T> {
         }
         let may_accept = self.accept() | self.accept_by_name();
         while let Some((index, incoming)) = self.host_side.tcp_proxy.next_retry(self.host_side.now) {
-            self.connect_cell(index, incoming);
+            match incoming.by_name {
+                None => self.connect_cell(index, incoming),
+                Some(protocol) => self.look_up_again(index, protocol, incoming.since),
+            }
         }
         self.expire();
         self.process_events();
@@ -486,15 +490,24 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<'_, S, T> {
         let used = self.host_side.connections() + self.virtual_hosts.len();
         let room = self.host_side.max_connections.saturating_sub(used);
         let may_accept = self.virtual_hosts.accept(&self.host_side.poll, room, self.host_side.now);
-        while let Some(RoutedClient { socket, to, protocol }) = self.virtual_hosts.next_routed() {
+        while let Some(RoutedClient { socket, to, protocol, since }) = self.virtual_hosts.next_routed() {
             let HostSide { poll, tcp_proxy, now, .. } = &mut self.host_side;
-            let incoming = IncomingConnection { to, since: *now, by_name: Some(protocol) };
+            let incoming = IncomingConnection { to, since: since.unwrap_or(*now), by_name: Some(protocol) };
             match tcp_proxy.insert_incoming(poll, socket, incoming) {
                 Ok(index) => self.connect_cell(index, incoming),
                 Err(_) => self.host_side.unanswered += 1,
             }
         }
         may_accept
+    }
+
+    /// Looks up the cell of a client whose cell has refused it so far: it may have ended, and another one may have its address.
+    fn look_up_again(&mut self, index: usize, protocol: ClientProtocol, since: u64) {
+        let HostSide { poll, tcp_proxy, now, .. } = &mut self.host_side;
+        match tcp_proxy.take_waiting(index, poll) {
+            Some(socket) => self.virtual_hosts.retry_client(poll, socket, protocol, since, *now),
+            None => tcp_proxy.abandon(index),
+        }
     }
 
     /// Connects to the cell on behalf of a forward's client.

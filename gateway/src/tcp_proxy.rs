@@ -216,6 +216,12 @@ impl TcpProxy {
         self.remove(index).map(|socket| (socket, protocol))
     }
 
+    /// Removes the connection of a client that waits for a retry.
+    pub(crate) fn take_waiting(&mut self, index: usize, poll: &Poll) -> Option<OwnedFd> {
+        poll.remove(&self.list.get(index)?.socket).ok()?;
+        self.remove(index)
+    }
+
     /// Ends a forwarded connection.
     pub(crate) fn abandon(&mut self, index: usize) {
         self.reset(index);

@@ -83,7 +83,7 @@ impl VirtualHostListener {
 /// The state of a client whose cell is not connected.
 ///
 /// ```text
-///   Reading ── name complete ──► Queued ── a query is free ──► Requested ── found ──► routed to the TCP proxy
+///   Reading ── name complete ──► Queued ── a query is free ──► Requested ── found ──► routed to the TCP proxy ── retry ──► Reading
 ///      │                           │                               │
 ///      └── refused or late ──► Closing ◄────── unknown or late ────┘
 /// ```
@@ -109,6 +109,8 @@ struct Client {
     until: u64,
     /// Bytes that were discarded.
     discarded: usize,
+    /// When it was first led to a cell, if it was.
+    since: Option<u64>,
 }
 
 /// A client that is led to a cell.
@@ -117,6 +119,8 @@ pub(crate) struct RoutedClient {
     pub(crate) socket: OwnedFd,
     pub(crate) to: SocketAddr,
     pub(crate) protocol: ClientProtocol,
+    /// When it was first led to a cell; `None`: it is now.
+    pub(crate) since: Option<u64>,
 }
 
 /// All clients whose cells are not connected.
@@ -196,7 +200,7 @@ impl<'a> VirtualHostProxy<'a> {
                     }
                     let (protocol, until) = (ClientProtocol::Http, after(now, HEAD_TIMEOUT));
                     // Without resources of the host, it is closed.
-                    let _ = self.insert(poll, Client { socket, state: ClientState::Reading, protocol, until, discarded: 0 });
+                    let _ = self.insert(poll, Client { socket, state: ClientState::Reading, protocol, until, discarded: 0, since: None });
                 }
                 // The client has disconnected.
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
@@ -325,10 +329,10 @@ impl<'a> VirtualHostProxy<'a> {
             }
             match found {
                 Ok(to) => {
-                    if let Some(Client { socket, protocol, .. }) = self.remove(index) {
+                    if let Some(Client { socket, protocol, since, .. }) = self.remove(index) {
                         // Another part of the gateway watches it from now on.
                         poll.remove(&socket)?;
-                        self.routed.push_back(RoutedClient { socket, to, protocol });
+                        self.routed.push_back(RoutedClient { socket, to, protocol, since });
                     }
                 }
                 Err(reason) => self.refuse(index, 404, &reason, now),
@@ -343,11 +347,18 @@ impl<'a> VirtualHostProxy<'a> {
         self.routed.pop_front()
     }
 
+    /// Takes back a client whose cell has not accepted it yet. Its name is looked up again, because it may mean another cell by now.
+    pub(crate) fn retry_client(&mut self, poll: &Poll, socket: OwnedFd, protocol: ClientProtocol, since: u64, now: u64) {
+        let (state, until) = (ClientState::Reading, after(now, HEAD_TIMEOUT));
+        // The head is still in its socket. Without resources of the host, it is closed.
+        let _ = self.insert(poll, Client { socket, state, protocol, until, discarded: 0, since: Some(since) });
+    }
+
     /// Takes back a client whose cell does not accept it.
     pub(crate) fn return_client(&mut self, poll: &Poll, socket: OwnedFd, protocol: ClientProtocol, now: u64) {
         let (state, until) = (ClientState::Closing, after(now, CLOSING_TIMEOUT));
         let index = self.clients.vacant_key();
-        if self.insert(poll, Client { socket, state, protocol, until, discarded: 0 }).is_ok() {
+        if self.insert(poll, Client { socket, state, protocol, until, discarded: 0, since: None }).is_ok() {
             let reason =
                 "the cell does not listen at its published port: look at `pando logs CELL`, or try again when its program has started";
             self.refuse(index, 502, reason, now);

@@ -43,11 +43,20 @@ impl Manager {
     /// # Errors
     /// There is none.
     pub fn find(&self, reference: &str) -> Result<Arc<ManagedCell>, ManagerError> {
+        self.find_among(reference, |_| true)
+    }
+
+    /// The same among those cells that `is_wanted` chooses, as if there were no others.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find_among(&self, reference: &str, is_wanted: impl Fn(&ManagedCell) -> bool) -> Result<Arc<ManagedCell>, ManagerError> {
+        let unknown = || ManagerError::NoSuchCell(reference.into());
         if let Some(id) = cell_number(reference) {
-            return self.cell(id);
+            return self.cell(id).ok().filter(|cell| is_wanted(cell)).ok_or_else(unknown);
         }
-        let named = self.lock().named(reference);
-        named.into_iter().max_by_key(|cell| (!cell.has_ended(), cell.id())).ok_or_else(|| ManagerError::NoSuchCell(reference.into()))
+        let named = self.lock().named(reference).into_iter().filter(|cell| is_wanted(cell));
+        named.max_by_key(|cell| (!cell.has_ended(), cell.id())).ok_or_else(unknown)
     }
 }
 

@@ -2,24 +2,25 @@
 //! The connections of the service's clients: limited by descriptors, each with a time limit for what it sends.
 
 use super::problem::Problem;
-use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use hyper::body::Frame;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// How long a client may take for a request's head, after connecting or after the last answer, and for each piece of a body.
@@ -60,8 +61,59 @@ impl Accept for TcpListener {
     }
 }
 
+/// Connections whose clients have not shown a token, by the order in which they came. The first makes way if there are too many.
+#[derive(Default)]
+struct UnknownClients {
+    next: AtomicU64,
+    disconnect: Mutex<BTreeMap<u64, oneshot::Sender<()>>>,
+}
+
+impl UnknownClients {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<()>>> {
+        self.disconnect.lock().expect("no holder of this lock panics")
+    }
+
+    /// Adds a connection. The receiver gets a message when the connection is to end.
+    fn add(self: &Arc<Self>) -> (ConnectionMark, oneshot::Receiver<()>) {
+        let (sender, receiver) = oneshot::channel();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(number, sender);
+        (ConnectionMark { number, unknown: Arc::clone(self) }, receiver)
+    }
+
+    /// Disconnects the first. `false`: all clients have shown a token.
+    fn disconnect_first(&self) -> bool {
+        let first = self.lock().pop_first();
+        // Its task may just have ended.
+        first.is_some_and(|(_, sender)| sender.send(()).is_ok())
+    }
+}
+
+/// A connection of the control address, among the extensions of its requests.
+#[derive(Clone)]
+pub(super) struct ConnectionMark {
+    number: u64,
+    unknown: Arc<UnknownClients>,
+}
+
+impl ConnectionMark {
+    /// Records that its client has a token: it does not make way for others any more.
+    pub(super) fn note_token(&self) {
+        self.unknown.lock().remove(&self.number);
+    }
+}
+
 /// Accepts and serves connections forever, at most `most` at a time.
 pub(super) async fn answer(listener: impl Accept, router: Router, most: usize) -> io::Result<()> {
+    serve(listener, router, most, None).await
+}
+
+/// The same for clients with tokens. If there are too many, the first that has not shown a token is disconnected for another.
+pub(super) async fn answer_token_clients(listener: impl Accept, router: Router, most: usize) -> io::Result<()> {
+    serve(listener, router, most, Some(Arc::default())).await
+}
+
+async fn serve(listener: impl Accept, router: Router, most: usize, unknown: Option<Arc<UnknownClients>>) -> io::Result<()> {
     let (permits, refusals) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(REFUSALS)));
     loop {
         let stream = match listener.next().await {
@@ -72,13 +124,27 @@ pub(super) async fn answer(listener: impl Accept, router: Router, most: usize) -
                 continue;
             }
         };
-        if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
-            let router = router.clone();
+        let permit = match Arc::clone(&permits).try_acquire_owned() {
+            // The end of the other connection is a matter of moments.
+            Err(_) if unknown.as_ref().is_some_and(|unknown| unknown.disconnect_first()) => Arc::clone(&permits).acquire_owned().await.ok(),
+            permit => permit.ok(),
+        };
+        if let Some(permit) = permit {
+            let (mut router, mut must_end) = (router.clone(), None);
+            let mark = unknown.as_ref().map(|unknown| unknown.add()).map(|(mark, receiver)| {
+                must_end = Some(receiver);
+                router = router.clone().layer(Extension(mark.clone()));
+                mark
+            });
             tokio::spawn(async move {
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(SILENCE_MAX).max_buf_size(BUFFER_MAX);
-                // Clients may disconnect at any time.
-                let _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
+                tokio::select! {
+                    // Clients may disconnect at any time.
+                    _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)) => {}
+                    () = ordered(must_end) => {}
+                }
+                mark.inspect(ConnectionMark::note_token);
                 drop(permit);
             });
         } else if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
@@ -88,6 +154,17 @@ pub(super) async fn answer(listener: impl Accept, router: Router, most: usize) -
                 drop(permit);
             });
         }
+    }
+}
+
+/// Waits for the order to end. None comes once the client has shown its token.
+async fn ordered(must_end: Option<oneshot::Receiver<()>>) {
+    let is_ordered = match must_end {
+        Some(receiver) => receiver.await.is_ok(),
+        None => false,
+    };
+    if !is_ordered {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -177,14 +254,14 @@ impl HttpBody for TimedBody {
 
 #[cfg(test)]
 mod tests {
-    use super::{RATE_MIN, SILENCE_MAX, answer, limit_body};
-    use axum::Router;
+    use super::{ConnectionMark, RATE_MIN, SILENCE_MAX, answer, answer_token_clients, limit_body};
     use axum::middleware::from_fn;
-    use axum::routing::post;
+    use axum::routing::{get, post};
+    use axum::{Extension, Router};
     use std::time::Duration;
     use tempfile::TempDir;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{UnixListener, UnixStream};
+    use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
     use tokio::time::{Instant, sleep};
 
     /// A server that answers with what it is sent.
@@ -220,6 +297,40 @@ mod tests {
             () = sending => {}
         }
         String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// Sends a request, whose token is noted, and returns what comes back until the connection is silent.
+    async fn request(stream: &mut TcpStream) -> String {
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("it reads");
+        let mut said = [0; 1024];
+        let length = stream.read(&mut said).await.expect("it answers");
+        String::from_utf8_lossy(&said[..length]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn clients_without_a_token_make_way_for_others() {
+        let noted = get(async |Extension(mark): Extension<ConnectionMark>| mark.note_token());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+        let address = listener.local_addr().expect("it has one");
+        tokio::spawn(answer_token_clients(listener, Router::new().route("/", noted), 3));
+        let connect = async || TcpStream::connect(address).await.expect("it listens");
+        let mut known = connect().await;
+        assert!(request(&mut known).await.starts_with("HTTP/1.1 200"));
+        let (mut first, mut second) = (connect().await, connect().await);
+        // Many more than there may be: each takes the place of the one before it.
+        for _ in 0..5 {
+            let mut other = connect().await;
+            assert!(request(&mut other).await.starts_with("HTTP/1.1 200"));
+        }
+        // The first has ended, without an answer.
+        assert_eq!(first.read(&mut [0; 8]).await.unwrap_or(0), 0);
+        // All of these have a token, so the next one is refused.
+        assert!(request(&mut second).await.starts_with("HTTP/1.1 200"));
+        let mut third = connect().await;
+        assert!(request(&mut third).await.starts_with("HTTP/1.1 200"));
+        let mut refused = connect().await;
+        assert!(request(&mut refused).await.starts_with("HTTP/1.1 503"));
+        assert!(request(&mut known).await.starts_with("HTTP/1.1 200"));
     }
 
     /// The clock is paused: it advances when all tasks wait.

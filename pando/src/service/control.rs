@@ -5,15 +5,18 @@
 //! another one of the same name.
 
 use super::blocking;
+use super::connections::ConnectionMark;
 use super::problem::Problem;
-use super::tokens::{Scope, Tokens};
+use super::revocable_body::RevocableBody;
+use super::tokens::{Scope, TokenLife, Tokens};
 use crate::api;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use pando_manager::cells::{CellSum, Manager, ManagerError};
+use pando_manager::cells::{CellSum, Manager};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -49,9 +52,14 @@ pub(super) fn router(routes: Router, manager: Arc<Manager>, tokens: Arc<Tokens>)
 /// Lets a request pass if its token allows it.
 async fn authorize(State(control): State<Control>, request: Request, next: Next) -> Response {
     let mut answer = match permit(&control, request).await {
-        Ok(Ok(request)) if needs_turn(request.uri().path()) => run_in_turn(&control, request, next).await,
-        Ok(Ok(request)) => next.run(request).await,
-        Ok(Err(answer)) => answer,
+        Ok(PermittedRequest::ForRoutes(request, life)) => {
+            let answer = match needs_turn(request.uri().path()) {
+                true => run_in_turn(&control, request, next).await,
+                false => next.run(request).await,
+            };
+            answer.map(|body| Body::new(RevocableBody::new(body, life)))
+        }
+        Ok(PermittedRequest::Answered(answer)) => answer,
         Err(problem) => problem.into_response(),
     };
     if answer.status() == StatusCode::UNAUTHORIZED {
@@ -80,14 +88,28 @@ async fn run_in_turn(control: &Control, request: Request, next: Next) -> Respons
     work.await.unwrap_or_else(|error| Problem::server(error).into_response())
 }
 
-/// The request as the routes see it, or its answer.
-async fn permit(control: &Control, mut request: Request) -> Result<Result<Request, Response>, Problem> {
+/// A request that its token allows.
+enum PermittedRequest {
+    /// As the routes see it, with the life of the token.
+    ForRoutes(Request, TokenLife),
+    /// It has its answer.
+    Answered(Response),
+}
+
+/// Checks a request.
+///
+/// # Errors
+/// It has no token, or the token does not allow it.
+async fn permit(control: &Control, mut request: Request) -> Result<PermittedRequest, Problem> {
     let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    let Some(scope) = token.and_then(|token| control.tokens.scope(token)) else {
+    let Some((scope, life)) = token.and_then(|token| control.tokens.find(token)) else {
         return Err(Problem::unauthorized(
             "this address needs a token of the service: set PANDO_TOKEN to what `pando token create` printed",
         ));
     };
+    if let Some(mark) = request.extensions().get::<ConnectionMark>() {
+        mark.note_token();
+    }
     let path = request.uri().path().to_owned();
     let Some(allowed) = allowed(request.method(), &path) else {
         return Err(Problem::forbidden(format!(
@@ -96,18 +118,17 @@ async fn permit(control: &Control, mut request: Request) -> Result<Result<Reques
         )));
     };
     match allowed {
-        ControlRequest::Sum => return Ok(Err(sum(control, scope).await?.into_response())),
+        ControlRequest::Sum => return Ok(PermittedRequest::Answered(sum(control, scope).await?.into_response())),
         ControlRequest::List => {}
         ControlRequest::Cell { cell, rest } => {
-            let unknown = || ManagerError::NoSuchCell(cell.into());
-            let found = control.manager.find(cell).ok().filter(|cell| scope.contains(cell.labels())).ok_or_else(unknown)?;
+            let found = control.manager.find_among(cell, |cell| scope.contains(cell.labels()))?;
             let query = request.uri().query().map_or_else(String::new, |query| format!("?{query}"));
             let uri: Uri = format!("/v1/cells/{}{rest}{query}", found.id()).parse().map_err(Problem::server)?;
             *request.uri_mut() = uri;
         }
     }
     request.extensions_mut().insert(scope);
-    Ok(Ok(request))
+    Ok(PermittedRequest::ForRoutes(request, life))
 }
 
 /// The request that a method and a path stand for, if tokens allow it.

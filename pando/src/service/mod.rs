@@ -13,6 +13,7 @@ mod program_routes;
 mod prometheus;
 mod queries;
 mod request;
+mod revocable_body;
 mod routes;
 mod streams;
 mod token_routes;
@@ -51,7 +52,7 @@ use utoipa_axum::router::OpenApiRouter;
 const ANSWERING: usize = 2;
 /// Threads that load templates and clone them.
 const BLOCKING: usize = 16;
-/// Connections of clients with a token: they take none from those of the socket's owner.
+/// Connections of clients with a token, a quarter of all at most. The others are those of the socket's owner.
 const CONTROL_CONNECTIONS: usize = 64;
 
 /// Options of `pando serve`.
@@ -214,9 +215,10 @@ fn answer(
         }
         let routes = router(Arc::clone(&manager), Arc::clone(&tokens), ControlAddress(address));
         let for_tokens = control::router(routes.clone(), manager, tokens);
+        let of_control = control.as_ref().map_or(0, |_| CONTROL_CONNECTIONS.min(connections / 4));
         let controlled = async move {
             match control {
-                Some(control) => connections::answer(control, for_tokens, CONTROL_CONNECTIONS.min(connections)).await,
+                Some(control) => connections::answer_token_clients(control, for_tokens, of_control).await,
                 None => std::future::pending().await,
             }
         };
@@ -225,7 +227,7 @@ fn answer(
         };
         // Cells end with the process, and so do requests that wait for them.
         tokio::select! {
-            served = connections::answer(listener, routes, connections) => served,
+            served = connections::answer(listener, routes, connections - of_control) => served,
             served = controlled => served,
             () = stopped => Ok(()),
         }

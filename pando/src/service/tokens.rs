@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
+use tokio::sync::watch;
 
 /// The most tokens of a service.
 const TOKENS_MAX: usize = 1024;
@@ -34,10 +35,29 @@ impl std::fmt::Display for Scope {
 /// A token's hash: the token itself is not kept, and a look-up tells nothing about it by its duration.
 type TokenHash = [u8; blake3::OUT_LEN];
 
+/// A token of the service.
+struct TokenEntry {
+    id: u64,
+    scope: Scope,
+    /// Dropped with the token.
+    life: watch::Sender<()>,
+}
+
+/// The life of a token: it lasts until the token is removed.
+pub(super) struct TokenLife(watch::Receiver<()>);
+
+impl TokenLife {
+    /// Waits until the token is removed.
+    pub(super) async fn end(mut self) {
+        // Nothing is ever sent.
+        while self.0.changed().await.is_ok() {}
+    }
+}
+
 #[derive(Default)]
 struct TokenTable {
     next: u64,
-    scopes: HashMap<TokenHash, (u64, Scope)>,
+    entries: HashMap<TokenHash, TokenEntry>,
 }
 
 /// All tokens.
@@ -59,34 +79,37 @@ impl Tokens {
         }
         let token = random().map_err(Problem::server)?;
         let mut table = self.lock();
-        if table.scopes.len() >= TOKENS_MAX {
+        if table.entries.len() >= TOKENS_MAX {
             return Err(Problem::request(format!("a service can have {TOKENS_MAX} tokens: remove some (`pando token rm`)")));
         }
         table.next += 1;
         let id = table.next;
-        table.scopes.insert(*blake3::hash(token.as_bytes()).as_bytes(), (id, Scope(labels)));
+        let entry = TokenEntry { id, scope: Scope(labels), life: watch::channel(()).0 };
+        table.entries.insert(*blake3::hash(token.as_bytes()).as_bytes(), entry);
         Ok(api::NewToken { id, token })
     }
 
-    /// The cells that a token is for. `None`: there is no such token.
-    pub(super) fn scope(&self, token: &str) -> Option<Scope> {
-        self.lock().scopes.get(blake3::hash(token.as_bytes()).as_bytes()).map(|(_, scope)| scope.clone())
+    /// The cells that a token is for, and how long it lasts. `None`: there is no such token.
+    pub(super) fn find(&self, token: &str) -> Option<(Scope, TokenLife)> {
+        let table = self.lock();
+        let entry = table.entries.get(blake3::hash(token.as_bytes()).as_bytes())?;
+        Some((entry.scope.clone(), TokenLife(entry.life.subscribe())))
     }
 
     /// All tokens, in the order of their creation.
     pub(super) fn list(&self) -> Vec<api::Token> {
         let mut tokens: Vec<api::Token> =
-            self.lock().scopes.values().map(|(id, scope)| api::Token { id: *id, labels: scope.0.clone() }).collect();
+            self.lock().entries.values().map(|entry| api::Token { id: entry.id, labels: entry.scope.0.clone() }).collect();
         tokens.sort_unstable_by_key(|token| token.id);
         tokens
     }
 
-    /// Removes a token. `false`: there is none.
+    /// Removes a token. Answers that its clients still receive end. `false`: there is none.
     pub(super) fn remove(&self, id: u64) -> bool {
         let mut table = self.lock();
-        let before = table.scopes.len();
-        table.scopes.retain(|_, (own, _)| *own != id);
-        table.scopes.len() < before
+        let before = table.entries.len();
+        table.entries.retain(|_, entry| entry.id != id);
+        table.entries.len() < before
     }
 }
 
@@ -113,7 +136,7 @@ mod tests {
     fn a_token_is_for_the_cells_that_have_all_its_labels() {
         let tokens = Tokens::default();
         let created = tokens.create(labels(&[("project", "a"), ("tier", "web")])).expect("there is room");
-        let scope = tokens.scope(&created.token).expect("it exists");
+        let (scope, _) = tokens.find(&created.token).expect("it exists");
         assert!(scope.contains(&labels(&[("project", "a"), ("tier", "web"), ("other", "x")])));
         for others in [&[][..], &[("project", "a")], &[("project", "b"), ("tier", "web")], &[("project", "a"), ("tier", "")]] {
             assert!(!scope.contains(&labels(others)), "{others:?}");
@@ -127,10 +150,10 @@ mod tests {
         let [one, other] = [(); 2].map(|()| tokens.create(labels(&[("project", "a")])).expect("there is room"));
         assert_ne!(one.token, other.token);
         for wrong in ["", "x", &one.token[1..], &one.token.to_uppercase(), &format!("{} ", one.token)] {
-            assert_eq!(tokens.scope(wrong), None, "{wrong}");
+            assert!(tokens.find(wrong).is_none(), "{wrong}");
         }
         assert!(tokens.remove(one.id) && !tokens.remove(one.id));
-        assert_eq!((tokens.scope(&one.token), tokens.scope(&other.token).is_some()), (None, true));
+        assert!(tokens.find(&one.token).is_none() && tokens.find(&other.token).is_some());
         assert_eq!(tokens.list().iter().map(|token| token.id).collect::<Vec<_>>(), [other.id]);
         let more = (0..).take_while(|_| tokens.create(labels(&[("project", "a")])).is_ok()).count();
         assert_eq!(more, super::TOKENS_MAX - 1);

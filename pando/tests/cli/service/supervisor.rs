@@ -124,6 +124,11 @@ fn tokens_open_only_what_they_are_for() {
     start(&service, "shop-1", "bank");
     let refused = remote(&fixture, port, &token, &["kill", "shop-1"]);
     assert!(refused.status != 0 && refused.errors.contains("there is no cell shop-1"), "{}", refused.errors);
+    // An own cell that has ended is found all the same.
+    start(&service, "till", "shop");
+    says(&fixture.pando(&["kill", "till"]), "");
+    start(&service, "till", "bank");
+    assert_eq!(remote(&fixture, port, &token, &["logs", "till"]).output, "in shop\n");
     let wrong = remote(&fixture, port, "x", &["ps"]);
     assert!(wrong.status != 0 && wrong.errors.contains("set PANDO_TOKEN"), "{}", wrong.errors);
     let listed = fixture.pando(&["token", "ls", "--json"]).output;
@@ -162,6 +167,27 @@ fn tokens_open_only_what_they_are_for() {
     }
     assert!(!ask("\u{1}garbage\r\n\r\n").contains(" 200 "));
     assert_eq!(remote(&fixture, port, &token, &["ps", "-q"]).output, "2\n");
+}
+
+#[test]
+fn a_removed_token_ends_what_its_clients_follow() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    let (_service, port, token) = served(&fixture, &[]);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let head = format!("GET /v1/cells/shop-1/output?follow=true HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("it reads");
+    let (mut answer, mut piece) = (String::new(), [0; 1024]);
+    while !answer.contains("in shop") {
+        let length = stream.read(&mut piece).expect("it answers");
+        assert!(length > 0, "{answer}");
+        answer += &String::from_utf8_lossy(&piece[..length]);
+    }
+    says(&fixture.pando(&["token", "rm", "1"]), "");
+    // It ends, without the chunk that marks a complete answer.
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(!String::from_utf8_lossy(&rest).contains("0\r\n\r\n"), "{rest:?}");
 }
 
 #[test]
