@@ -2,6 +2,7 @@
 //! A cell of the manager: its specification, its input and output, and its outcome.
 
 use super::budget::Budget;
+use super::changes::Changes;
 use super::gateways::GatewaySlot;
 use super::jobs::{CellJobs, StartedJob};
 use super::log::Log;
@@ -27,7 +28,6 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::watch;
 
 /// Pieces of output that are read before other tasks run.
 const TURN: u32 = 64;
@@ -71,9 +71,9 @@ pub struct ManagedCell {
     /// Incremented at each request for input, programs or files.
     pub(super) uses: AtomicU64,
     /// Notified when the state changes.
-    pub(super) changed: watch::Sender<()>,
+    pub(super) changed: Changes,
     /// Notified when the console changes.
-    bell: watch::Receiver<()>,
+    console: Arc<Changes>,
 }
 
 /// The mutable state. Its lock is held for short sections, and no other lock than that of the read positions is taken inside.
@@ -194,8 +194,9 @@ impl ManagedCell {
         if has_input_ended {
             port.close_input();
         }
-        let (bell, notified) = watch::channel(());
-        port.listen(move || bell.send_replace(()));
+        let console = Arc::<Changes>::default();
+        let notifier = Arc::clone(&console);
+        port.listen(move || notifier.notify());
         guard.start(&spec.limits, time_limits)?;
         let image = origin.manifest.image.as_ref().map(|(id, _)| id.clone());
         let (log, readers) = match predecessor {
@@ -224,22 +225,20 @@ impl ManagedCell {
             freezing: Arc::default(),
             jobs: Mutex::default(),
             uses: AtomicU64::new(0),
-            changed: watch::channel(()).0,
-            bell: notified,
+            changed: Changes::default(),
+            console,
         }))
     }
 
     /// Reads the cell's output until it has ended.
     pub(super) async fn supervise(self: Arc<ManagedCell>, manager: Arc<Manager>) {
-        let mut bell = self.bell.clone();
         let mut taken = 0_u32;
         loop {
-            self.wait_for_readers().await;
-            match self.port.try_receive() {
+            match self.console.wait_for(|| self.next_output()).await {
                 ConsoleOutput::Bytes(stream, bytes) => self.log_output(&manager, stream, bytes),
                 ConsoleOutput::End => break,
-                // The console, which notifies, exists as long as this cell.
-                ConsoleOutput::Nothing => _ = bell.changed().await,
+                // On the heap, because few cells get here.
+                ConsoleOutput::Nothing => Box::pin(self.wait_for_readers()).await,
             }
             taken = taken.wrapping_add(1);
             if taken.is_multiple_of(TURN) {
@@ -268,26 +267,32 @@ impl ManagedCell {
             origin.loaded.root.release_idle();
         }
         manager.note_end(&self);
-        self.changed.send_replace(());
+        self.changed.notify();
     }
 
-    /// Waits while the log is full because a client has not read it yet. The cell blocks at its next write then.
-    async fn wait_for_readers(&self) {
-        let (mut changed, mut bell, mut moved) = (self.changed.subscribe(), self.bell.clone(), self.readers.changed.subscribe());
-        loop {
-            bell.mark_unchanged();
-            // The remaining output of an ended cell is short.
-            let is_over = self.operator.usage(self.cell).is_none();
-            let waits = {
-                let state = self.lock();
-                let is_full = self.readers.first().is_some_and(|next| state.log.is_full_from(next));
-                is_full && !is_over && state.cause.is_none()
-            };
-            if !waits {
-                return;
-            }
-            tokio::select! { _ = changed.changed() => {}, _ = bell.changed() => {}, _ = moved.changed() => {} }
+    /// Whether the log is full because a client has not read it yet. The cell blocks at its next write then.
+    fn waits_for_readers(&self) -> bool {
+        let Some(next) = self.readers.first() else { return false };
+        let is_full = {
+            let state = self.lock();
+            state.log.is_full_from(next) && state.cause.is_none()
+        };
+        // The remaining output of an ended cell is short.
+        is_full && self.operator.usage(self.cell).is_some()
+    }
+
+    /// The next output, or `Nothing` if there is no room for it in the log. `None`: there is none yet.
+    fn next_output(&self) -> Option<ConsoleOutput> {
+        if self.waits_for_readers() {
+            return Some(ConsoleOutput::Nothing);
         }
+        Some(self.port.try_receive()).filter(|output| *output != ConsoleOutput::Nothing)
+    }
+
+    /// Waits while the log is full.
+    async fn wait_for_readers(&self) {
+        let all = [&self.changed, &*self.console, &self.readers.changed];
+        Changes::wait_for_any(all, || (!self.waits_for_readers()).then_some(())).await;
     }
 
     fn log_output(&self, manager: &Manager, stream: Stream, mut bytes: Vec<u8>) {
@@ -308,7 +313,7 @@ impl ManagedCell {
             // It may have ended by itself.
             let _ = self.operator.end(self.cell, End::OutputLimit);
         }
-        self.changed.send_replace(());
+        self.changed.notify();
     }
 
     /// Frees memory if the logs of all cells exceed their budget: removes ended cells first, then the start of this log. `false` if
@@ -376,15 +381,16 @@ impl ManagedCell {
 
     /// Writes bytes to its standard input and removes the written part from the buffer.
     async fn feed(&self, bytes: &mut Bytes) -> bool {
-        let mut bell = self.bell.clone();
         while !bytes.is_empty() {
-            bell.mark_unchanged();
-            match self.port.try_send(bytes) {
+            let sent = self.console.wait_for(|| match self.port.try_send(bytes) {
+                Some(0) => None,
+                sent => Some(sent),
+            });
+            match sent.await {
                 None => {
                     *bytes = Bytes::new();
                     return false;
                 }
-                Some(0) => _ = bell.changed().await,
                 Some(count) => *bytes = bytes.split_off(count),
             }
         }
@@ -422,7 +428,7 @@ impl ManagedCell {
         self.lock().cause.get_or_insert(reason);
         // It may have ended.
         let _ = self.operator.end(self.cell, end);
-        self.changed.send_replace(());
+        self.changed.notify();
     }
 
     /// Starts an additional program in it.
@@ -493,14 +499,7 @@ impl ManagedCell {
 
     /// Waits until it has ended.
     pub async fn ended(&self) -> CellOutcome {
-        let mut changed = self.changed.subscribe();
-        loop {
-            if let Some(outcome) = &self.lock().outcome {
-                return outcome.clone();
-            }
-            // This cell holds the sender.
-            let _ = changed.changed().await;
-        }
+        self.changed.wait_for(|| self.lock().outcome.clone()).await
     }
 
     /// The kept bytes of its standard output, its standard error and its notes.
@@ -521,7 +520,7 @@ impl ManagedCell {
     /// Takes note that a client has asked it to end.
     pub(super) fn stop(&self) {
         self.lock().is_stopped = true;
-        self.changed.send_replace(());
+        self.changed.notify();
     }
 
     /// Takes note that a client has removed it.
@@ -537,11 +536,7 @@ impl ManagedCell {
 
     /// Waits until a client has asked it to end.
     pub(super) async fn stopped(&self) {
-        let mut changed = self.changed.subscribe();
-        while !self.is_stopped() {
-            // This cell holds the sender.
-            let _ = changed.changed().await;
-        }
+        self.changed.wait_for(|| self.is_stopped().then_some(())).await;
     }
 
     /// Whether a client has asked it to end, or has removed it.

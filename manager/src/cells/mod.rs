@@ -7,6 +7,7 @@
 
 mod budget;
 mod cell;
+mod changes;
 mod error;
 mod files;
 mod freezing;

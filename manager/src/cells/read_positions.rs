@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The positions of the readers for which a cell waits.
 
+use super::changes::Changes;
 use super::tasks::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use tokio::sync::watch;
 
 /// The read positions of the clients for which a cell waits. A cell that is started again has those of the one before.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ReadPositions {
     positions: Mutex<BTreeMap<u64, u64>>,
     /// Notified when a position changes.
-    pub(super) changed: watch::Sender<()>,
-}
-
-impl Default for ReadPositions {
-    fn default() -> ReadPositions {
-        ReadPositions { positions: Mutex::default(), changed: watch::channel(()).0 }
-    }
+    pub(super) changed: Changes,
 }
 
 impl ReadPositions {
@@ -29,6 +23,6 @@ impl ReadPositions {
     /// Changes them by their keys, and lets the cell look at them.
     pub(super) fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, u64>)) {
         change(&mut lock(&self.positions));
-        self.changed.send_replace(());
+        self.changed.notify();
     }
 }

@@ -4,6 +4,7 @@
 use super::cell::ManagedCell;
 use super::read_positions::ReadPositions;
 use super::spec::OutputPiece;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A client for which a cell waits: nothing after its position is dropped, even if the cell is started again.
@@ -43,26 +44,27 @@ impl ManagedCell {
         let mut restarted = self.restarted();
         loop {
             let cell = restarted.as_deref().unwrap_or(self);
-            let mut changed = cell.changed.subscribe();
-            {
-                let state = cell.lock();
-                if state.successor.is_none() {
-                    if let Some((position, stream, bytes)) = state.log.get(position) {
-                        return Some(OutputPiece::Bytes { position, stream, bytes });
-                    }
-                    if let Some(outcome) = state.outcome.as_ref().filter(|_| !(waits && state.may_restart)) {
-                        return Some(OutputPiece::Ended(outcome.clone()));
-                    }
-                    if !waits {
-                        return None;
-                    }
-                }
-            }
-            if cell.lock().successor.is_none() {
-                let _ = changed.changed().await;
+            if let ControlFlow::Break(piece) = cell.changed.wait_for(|| cell.own_piece(position, waits)).await {
+                return piece;
             }
             restarted = cell.restarted().or(restarted);
         }
+    }
+
+    /// The answer of [`ManagedCell::piece`], or `Continue` if the cell as which this one was started again has it. `None`: there is no
+    /// answer yet.
+    fn own_piece(&self, position: u64, waits: bool) -> Option<ControlFlow<Option<OutputPiece>>> {
+        let state = self.lock();
+        if state.successor.is_some() {
+            return Some(ControlFlow::Continue(()));
+        }
+        if let Some((position, stream, bytes)) = state.log.get(position) {
+            return Some(ControlFlow::Break(Some(OutputPiece::Bytes { position, stream, bytes })));
+        }
+        if let Some(outcome) = state.outcome.as_ref().filter(|_| !(waits && state.may_restart)) {
+            return Some(ControlFlow::Break(Some(OutputPiece::Ended(outcome.clone()))));
+        }
+        (!waits).then_some(ControlFlow::Break(None))
     }
 
     /// The cell as which it was started again last; `None`: it was not started again.

@@ -84,18 +84,14 @@ impl ManagedCell {
 
     /// The cell as which it was started again. Waits until that is decided. `None`: it was not, or a client has removed it.
     async fn restarted_or_over(&self) -> Option<Arc<ManagedCell>> {
-        let mut changed = self.changed.subscribe();
-        while !self.is_removed() {
-            {
-                let state = self.lock();
-                if state.successor.is_some() || !state.may_restart {
-                    return state.successor.clone();
-                }
+        let decided = || {
+            if self.is_removed() {
+                return Some(None);
             }
-            // This cell holds the sender.
-            let _ = changed.changed().await;
-        }
-        None
+            let state = self.lock();
+            (state.successor.is_some() || !state.may_restart).then(|| state.successor.clone())
+        };
+        self.changed.wait_for(decided).await
     }
 
     /// Whether it may be started again.
@@ -109,13 +105,13 @@ impl ManagedCell {
         if self.has_ended() {
             manager.note_end(self);
         }
-        self.changed.send_replace(());
+        self.changed.notify();
     }
 
     /// Takes note that it was started again: its readers continue with that cell.
     pub(super) fn succeed(&self, successor: &Arc<ManagedCell>) {
         self.lock().successor = Some(Arc::clone(successor));
-        self.changed.send_replace(());
+        self.changed.notify();
     }
 
     /// Its output, for the cell as which it is started again.

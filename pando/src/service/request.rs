@@ -82,7 +82,9 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<ManagedCellSpe
         publish: publish
             .iter()
             .map(|forward| forward.parse())
-            .collect::<Result<_, String>>()
+            .collect::<Result<Box<[_]>, String>>()
+            // A cell keeps it, so without spare room.
+            .map(Vec::from)
             .map_err(|error| Problem::request(format!("publish: {error}")))?,
         input: bytes(input.as_ref())?,
         input_ends,

@@ -18,9 +18,9 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The prefetch set of a template.
+/// The prefetch set of a template. An empty one takes no allocation: each cell has two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PrefetchSet(Arc<PrefetchPages>);
+pub(crate) struct PrefetchSet(Option<Arc<PrefetchPages>>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PrefetchPages {
@@ -64,27 +64,35 @@ impl PrefetchSet {
         }
         let mut by_page: Vec<u32> = (0..written as u32).collect();
         by_page.sort_unstable_by_key(|position| all[*position as usize].page);
-        PrefetchSet(Arc::new(PrefetchPages { all, ends, by_page }))
+        if all.is_empty() {
+            return PrefetchSet::default();
+        }
+        PrefetchSet(Some(Arc::new(PrefetchPages { all, ends, by_page })))
     }
 
     /// A training trace that yields this prefetch set. O(pages).
     fn trace(&self) -> TrainingTrace {
-        TrainingTrace { accesses: self.0.all.clone(), pause: Some(self.0.ends.first().map_or(0, |end| *end as u32)) }
+        TrainingTrace { accesses: self.accesses().to_vec(), pause: Some(self.ends().first().map_or(0, |end| *end as u32)) }
     }
 
     /// All pages, the written ones first.
     pub(crate) fn accesses(&self) -> &[PageAccess] {
-        &self.0.all
+        self.0.as_ref().map_or(&[], |pages| &pages.all)
+    }
+
+    /// End of each batch.
+    fn ends(&self) -> &[usize] {
+        self.0.as_ref().map_or(&[], |pages| &pages.ends)
     }
 
     fn batch(&self, index: usize) -> PrefetchBatch {
-        let start = if index == 0 { 0 } else { self.0.ends[index - 1] };
-        PrefetchBatch { prefetch_set: self.clone(), left: start..self.0.ends[index] }
+        let start = if index == 0 { 0 } else { self.ends()[index - 1] };
+        PrefetchBatch { prefetch_set: self.clone(), left: start..self.ends()[index] }
     }
 
     /// The batch that contains a written page, if the page is in the set. O(log n).
     fn batch_of(&self, page: CellPage) -> Option<usize> {
-        let PrefetchPages { all, ends, by_page } = &*self.0;
+        let PrefetchPages { all, ends, by_page } = &**self.0.as_ref()?;
         let found = by_page.binary_search_by_key(&page, |position| all[*position as usize].page).ok()?;
         Some(ends.partition_point(|end| *end <= by_page[found] as usize))
     }
@@ -130,7 +138,7 @@ fn ends(first: usize, written: usize) -> Vec<usize> {
 impl PrefetchState {
     /// The state of a clone for which no batch was copied.
     pub(in crate::memory) fn new(prefetch_set: PrefetchSet) -> PrefetchState {
-        PrefetchState { copied: vec![false; prefetch_set.0.ends.len()], prefetch_set }
+        PrefetchState { copied: vec![false; prefetch_set.ends().len()], prefetch_set }
     }
 
     /// A training trace that yields this prefetch set. O(pages).
@@ -162,7 +170,7 @@ impl PrefetchBatch {
 
     /// The pages that are left, in address order.
     pub(in crate::memory) fn accesses(&self) -> &[PageAccess] {
-        &self.prefetch_set.0.all[self.left.clone()]
+        &self.prefetch_set.accesses()[self.left.clone()]
     }
 
     /// Removes the first `count` pages.

@@ -45,6 +45,51 @@ fn resident(service: &Service) -> u64 {
     kilobytes << 10
 }
 
+/// The memory of a process without that of its cells, in bytes. `None`: this user may not read that.
+fn own_memory(service: &Service) -> Option<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{}/smaps", service.child.id())).ok()?;
+    let (mut sum, mut is_of_cells) = (0, false);
+    for line in maps.lines() {
+        if let Some(kilobytes) = line.strip_prefix("Anonymous:") {
+            let kilobytes: u64 = kilobytes.trim().trim_end_matches(" kB").parse().expect("it is a number");
+            sum += if is_of_cells { 0 } else { kilobytes << 10 };
+        } else if let Some((start, end)) = line.split_whitespace().next().and_then(|range| range.split_once('-')) {
+            let address = |text| u64::from_str_radix(text, 16).ok();
+            // The memory of the virtual machine is one mapping, larger than any other.
+            is_of_cells = address(start).zip(address(end)).is_some_and(|(start, end)| end - start >= 1 << 30);
+        }
+    }
+    Some(sum)
+}
+
+/// Each takes some kilobytes, for its description, its log, its tasks and its place in tables: no thread, stack or buffer.
+#[test]
+fn sleeping_cells_take_little_of_the_host() {
+    needs_kvm!();
+    const FIRST: u64 = 100;
+    const MORE: u64 = 400;
+    const MOST: u64 = 12 << 10;
+    let fixture = Fixture::new();
+    fixture.plant("sh", SHELL);
+    let swap = format!("{}:1G", std::env::temp_dir().display());
+    let service = fixture.serve(&["--memory", "2G", "--sleep-after", "100ms", "--swap", &swap]);
+    let start = |count: u64, all: u64| {
+        let started = fixture.pando(&["clone", "-d", "--count", &count.to_string(), "sh", "exec sleep 100000"]);
+        assert_eq!(started.status, 0, "{}", started.errors);
+        let asleep = format!("pando_cells{{state=\"asleep\"}} {all}");
+        wait_until(|| service.ask("GET", "/v1/metrics", "").1.lines().any(|line| line == asleep));
+    };
+    start(FIRST, FIRST);
+    let Some(before) = own_memory(&service) else {
+        println!("left out: this user may not read the memory map of the service");
+        return;
+    };
+    start(MORE, FIRST + MORE);
+    let grown = own_memory(&service).expect("it was read before").saturating_sub(before);
+    println!("{} bytes for each sleeping cell", grown / MORE);
+    assert!(grown < MORE * MOST, "the service has grown by {} bytes for each sleeping cell", grown / MORE);
+}
+
 /// Two million single bytes alternating between two streams, printed by four cells. Each piece of them once took 75 bytes.
 #[test]
 fn a_cell_that_changes_streams_at_each_byte_takes_little_of_the_host() {
