@@ -62,7 +62,7 @@ impl CellGuard {
     pub fn start(&self, limits: &Limits, time_limits: &TimeLimits) -> Result<(), LaunchError> {
         let Some(time) = limits.time else { return self.operator.start(self.cell) };
         let (cell, time_limits) = (self.cell, time_limits.clone());
-        self.operator.start_with(cell, Some(Box::new(move || time_limits.limit(cell, time, End::TimedOut))))
+        self.operator.start_with(cell, Some(Box::new(move || time_limits.limit_from_start(cell, time, End::TimedOut))))
     }
 
     /// Terminates it; it may have ended by itself.

@@ -3,7 +3,7 @@
 
 use pando_kernel::{CellId, End};
 use pando_launch::Operator;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -18,6 +18,10 @@ pub struct TimeLimits {
 enum LimitRequest<Cell> {
     /// Terminate a cell at this time, with this end.
     Limit(Instant, Cell, End),
+    /// The same, in place of all limits that it has, and of one that begins at its start.
+    Replace(Instant, Cell, End),
+    /// The limit that begins at the start of a cell, unless it was replaced before.
+    LimitFromStart(Instant, Cell, End),
     /// Remove a cell's limits.
     Lift(Cell),
 }
@@ -48,6 +52,21 @@ impl TimeLimits {
         }
     }
 
+    /// Sets the limit of a cell that starts now, unless it has got another one while it was queued ([`TimeLimits::replace`]).
+    pub fn limit_from_start(&self, cell: CellId, time: Duration, end: End) {
+        if let Some(moment) = Instant::now().checked_add(time) {
+            let _ = self.requests.send(LimitRequest::LimitFromStart(moment, cell, end));
+        }
+    }
+
+    /// Terminates a cell after this time, in place of earlier limits. [`TimeLimits::lift`] must follow when it has ended.
+    pub fn replace(&self, cell: CellId, time: Duration, end: End) {
+        match Instant::now().checked_add(time) {
+            Some(moment) => _ = self.requests.send(LimitRequest::Replace(moment, cell, end)),
+            None => self.lift(cell),
+        }
+    }
+
     /// Removes a cell's limits.
     pub fn lift(&self, cell: CellId) {
         let _ = self.requests.send(LimitRequest::Lift(cell));
@@ -57,6 +76,8 @@ impl TimeLimits {
 /// Terminates cells as their limits expire, until all senders are dropped.
 fn watch<Cell: Copy + Ord>(received: &Receiver<LimitRequest<Cell>>, end: &mut dyn FnMut(Cell, End)) {
     let mut limits: BTreeMap<(Instant, Cell), End> = BTreeMap::new();
+    // The cells whose limit at the start was replaced.
+    let mut replaced = BTreeSet::new();
     loop {
         let request = match limits.first_key_value() {
             None => received.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -64,7 +85,17 @@ fn watch<Cell: Copy + Ord>(received: &Receiver<LimitRequest<Cell>>, end: &mut dy
         };
         match request {
             Ok(LimitRequest::Limit(moment, cell, how)) => _ = limits.insert((moment, cell), how),
-            Ok(LimitRequest::Lift(cell)) => limits.retain(|(_, limited), _| *limited != cell),
+            Ok(LimitRequest::LimitFromStart(_, cell, _)) if replaced.contains(&cell) => {}
+            Ok(LimitRequest::LimitFromStart(moment, cell, how)) => _ = limits.insert((moment, cell), how),
+            Ok(LimitRequest::Replace(moment, cell, how)) => {
+                limits.retain(|(_, limited), _| *limited != cell);
+                limits.insert((moment, cell), how);
+                replaced.insert(cell);
+            }
+            Ok(LimitRequest::Lift(cell)) => {
+                limits.retain(|(_, limited), _| *limited != cell);
+                replaced.remove(&cell);
+            }
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(((_, cell), how)) = limits.pop_first() {
@@ -107,6 +138,20 @@ mod tests {
             LimitRequest::Lift(3),
         ];
         assert_eq!(ended(orders, Some(1)), [(2, End::Quota), (1, End::TimedOut)]);
+    }
+
+    #[test]
+    fn a_limit_that_was_set_before_the_start_counts() {
+        let now = Instant::now();
+        let at = |milliseconds| now + Duration::from_millis(milliseconds);
+        let orders = vec![
+            LimitRequest::Replace(at(20), 1, End::Quota),
+            LimitRequest::LimitFromStart(at(0), 1, End::TimedOut),
+            LimitRequest::LimitFromStart(at(10), 2, End::TimedOut),
+            LimitRequest::LimitFromStart(at(0), 3, End::TimedOut),
+            LimitRequest::Replace(at(30), 3, End::Killed),
+        ];
+        assert_eq!(ended(orders, Some(3)), [(2, End::TimedOut), (1, End::Quota), (3, End::Killed)]);
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl fmt::Display for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             RunState::New => "not started",
-            RunState::Waiting => "waiting for admission",
+            RunState::Waiting => "queued for its start",
             RunState::Ready => "runnable",
             RunState::Running { .. } => "running",
             RunState::Idle { .. } => "idle",

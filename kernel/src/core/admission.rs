@@ -46,30 +46,24 @@ impl Kernel {
         }
         self.invoke(Subject::Cell(id), Operation::Start)?;
         // Admits it, and frees memory if the gatekeeper waits for that.
-        let mut state = self.shared.housekeeping(self.shared.lock());
-        state.note_queued(id);
+        let state = self.shared.housekeeping(self.shared.lock());
         self.shared.announce(&state);
         Ok(())
     }
 }
 
 impl State {
-    /// Queues a started cell for admission.
+    /// Queues a started cell for admission. A frame for it that has come before is a request, as one that comes while it waits.
     pub(super) fn queue_for_admission(&mut self, id: CellId) {
-        let is_nested = self.living(id).is_some_and(|(live, _)| live.parent.is_some());
-        self.gatekeeper.enqueue(id);
-        if is_nested {
-            self.gatekeeper.expedite(id);
+        let State { cells, networks, gatekeeper, .. } = self;
+        let Some(live) = cells.get_mut(id) else { return };
+        if live.parent.is_some() {
+            gatekeeper.enqueue_nested(id);
+        } else {
+            gatekeeper.enqueue(id);
         }
-    }
-
-    /// Lets a cell that was not admitted at once receive only frames for itself, as a sleeping one does.
-    fn note_queued(&mut self, id: CellId) {
-        let State { cells, networks, .. } = self;
-        if let Some(live) = cells.get_mut(id).filter(|live| live.execution.run_state() == RunState::Waiting)
-            && let Some(card) = &live.card
-        {
-            networks.set_asleep(card.port, true);
+        if live.card.as_ref().is_some_and(|card| networks.peek(card.port).is_some()) {
+            gatekeeper.expedite(id);
         }
     }
 

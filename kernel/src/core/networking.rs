@@ -3,7 +3,7 @@
 
 use super::{Kernel, OperatorError, Shared};
 use crate::cell::CellId;
-use crate::cell::run_state::Requirement;
+use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::traffic::Traffic;
 use crate::device::card::Card;
 use crate::limits::CARD_PIECE;
@@ -64,9 +64,12 @@ impl Kernel {
             let (router, mtu) = state.networks.router(network).ok_or(OperatorError::NoAddress)?;
             let (port, addresses) = state.networks.plug(network, id, link).ok_or(OperatorError::NoAddress)?;
             let (live, _) = state.require(id, Requirement::AtRest)?;
+            let has_started = live.execution.run_state() != RunState::New;
             live.card = Some(Box::new(Card::new(port)));
             live.cell.identity.card = address::card(&addresses, &router, mtu);
             live.cell.identity.is_stale = true;
+            // Until it is admitted, it gets only frames for itself.
+            state.networks.set_asleep(port, !has_started);
             Ok(addresses)
         })
     }

@@ -245,7 +245,7 @@ impl Networks {
         }
     }
 
-    /// Marks the cell of a port as asleep or awake: group frames are not for sleeping cells.
+    /// Marks the cell of a port as asleep or awake: group frames are not for cells that sleep or were not admitted.
     pub(crate) fn set_asleep(&mut self, port: PortId, is_asleep: bool) {
         if let Some(switch) = self.switches.get_mut(port.network) {
             switch.set_asleep(port.index, is_asleep);

@@ -15,6 +15,11 @@ pub trait Gatekeeper: Send {
     /// Queues a cell for admission.
     fn enqueue(&mut self, cell: CellId);
 
+    /// Queues a cell whose parent decides when it runs. By default it is a cell like others.
+    fn enqueue_nested(&mut self, cell: CellId) {
+        self.enqueue(cell);
+    }
+
     /// Returns the next cell to admit, given the amount of free memory. Called until it returns `None`, so the gatekeeper must
     /// account for the memory that admitted cells will soon need.
     fn admit(&mut self, free: PageCount) -> Option<CellId>;
@@ -35,25 +40,37 @@ pub trait Gatekeeper: Send {
 }
 
 /// First in, first out, as long as a minimum of memory is free and no more than a number of cells start. Cells that a request needs come
-/// first, and beyond that number.
+/// first. They and nested cells are not counted: neither keeps the others waiting.
 #[derive(Debug)]
 pub struct Fifo {
-    waiting: BTreeMap<Place, CellId>,
+    /// The queues of the classes, each by the order of arrival.
+    waiting: [BTreeMap<u64, CellId>; CLASSES],
     places: HashMap<CellId, Place>,
     /// Number of cells that were queued.
     queued: u64,
-    /// Admitted cells that have not settled.
+    /// Admitted cells of the class [`Class::Ordinary`] that have not settled.
     starting: HashSet<CellId>,
     /// How many of them there may be for another one to be admitted.
     most_starting: usize,
 }
 
-/// A place in the queue. The least is first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+/// A class of waiting cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
     /// A request needs the cell.
-    Expedited(u64),
-    InOrder(u64),
+    Expedited,
+    Ordinary,
+    Nested,
+}
+
+/// The number of classes.
+const CLASSES: usize = 3;
+
+/// A place in the queue of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    class: Class,
+    number: u64,
 }
 
 impl Default for Fifo {
@@ -66,60 +83,82 @@ impl Fifo {
     /// A queue from which cells are admitted while fewer than `most_starting` start, at least one.
     #[must_use]
     pub fn with_starts(most_starting: usize) -> Fifo {
-        Fifo { waiting: BTreeMap::new(), places: HashMap::new(), queued: 0, starting: HashSet::new(), most_starting: most_starting.max(1) }
-    }
-
-    /// Whether the first cell may start, given enough memory.
-    fn first_may_start(&self) -> bool {
-        match self.waiting.first_key_value() {
-            Some((Place::Expedited(_), _)) => true,
-            Some((Place::InOrder(_), _)) => self.starting.len() < self.most_starting,
-            None => false,
+        Fifo {
+            waiting: Default::default(),
+            places: HashMap::new(),
+            queued: 0,
+            starting: HashSet::new(),
+            most_starting: most_starting.max(1),
         }
     }
 
+    /// The place of the next cell, given enough memory.
+    fn next(&self) -> Option<Place> {
+        let first = |class: Class| {
+            let (number, _) = self.waiting[class as usize].first_key_value()?;
+            Some(Place { class, number: *number })
+        };
+        let ordinary = first(Class::Ordinary).filter(|_| self.starting.len() < self.most_starting);
+        let in_order = || ordinary.into_iter().chain(first(Class::Nested)).min_by_key(|place| place.number);
+        first(Class::Expedited).or_else(in_order)
+    }
+
     fn insert(&mut self, cell: CellId, place: Place) {
-        self.waiting.insert(place, cell);
+        self.waiting[place.class as usize].insert(place.number, cell);
         self.places.insert(cell, place);
+    }
+
+    fn remove(&mut self, cell: CellId) -> Option<Place> {
+        let place = self.places.remove(&cell)?;
+        self.waiting[place.class as usize].remove(&place.number);
+        Some(place)
+    }
+
+    fn append(&mut self, cell: CellId, class: Class) {
+        self.queued += 1;
+        self.insert(cell, Place { class, number: self.queued });
     }
 }
 
 impl Gatekeeper for Fifo {
     fn enqueue(&mut self, cell: CellId) {
-        self.queued += 1;
-        self.insert(cell, Place::InOrder(self.queued));
+        self.append(cell, Class::Ordinary);
+    }
+
+    fn enqueue_nested(&mut self, cell: CellId) {
+        self.append(cell, Class::Nested);
     }
 
     fn admit(&mut self, free: PageCount) -> Option<CellId> {
-        if free.0 < ADMISSION_FRAMES || !self.first_may_start() {
+        if free.0 < ADMISSION_FRAMES {
             return None;
         }
-        let (_, cell) = self.waiting.pop_first()?;
+        let place = self.next()?;
+        let cell = self.waiting[place.class as usize].remove(&place.number)?;
         self.places.remove(&cell);
-        self.starting.insert(cell);
+        if place.class == Class::Ordinary {
+            self.starting.insert(cell);
+        }
         Some(cell)
     }
 
     fn awaits_memory(&self) -> bool {
-        self.first_may_start()
+        self.next().is_some()
     }
 
     fn expedite(&mut self, cell: CellId) {
-        if let Some(Place::InOrder(number)) = self.places.get(&cell).copied() {
-            self.waiting.remove(&Place::InOrder(number));
-            self.insert(cell, Place::Expedited(number));
+        if let Some(place) = self.remove(cell) {
+            self.insert(cell, Place { class: Class::Expedited, ..place });
         }
     }
 
     fn settle(&mut self, cell: CellId) {
         self.starting.remove(&cell);
-        if let Some(place) = self.places.remove(&cell) {
-            self.waiting.remove(&place);
-        }
+        self.remove(cell);
     }
 
     fn has_room(&self) -> bool {
-        self.waiting.is_empty() && self.starting.len() < self.most_starting
+        self.places.is_empty() && self.starting.len() < self.most_starting
     }
 }
 
@@ -140,42 +179,48 @@ mod tests {
 
     proptest! {
         /// Against a model with lists: cells are admitted in order, those that are needed first, each once, and none that has ended. No
-        /// more start than allowed, except those that are needed. If all settle, all are admitted.
+        /// more start than allowed; those that are needed and nested ones do not count. If all settle, all are admitted.
         #[test]
-        fn cells_are_admitted_in_order_and_few_at_a_time(most in 1..5_usize, steps in prop::collection::vec((0..4_u8, 0..24_u32), 0..200)) {
+        fn cells_are_admitted_in_order_and_few_at_a_time(most in 1..5_usize, steps in prop::collection::vec((0..5_u8, 0..24_u32), 0..200)) {
             let mut fifo = Fifo::with_starts(most);
-            let (mut next, mut waiting, mut needed) = (0, VecDeque::new(), BTreeSet::new());
+            let (mut next, mut waiting, mut needed, mut nested) = (0, VecDeque::new(), BTreeSet::new(), BTreeSet::new());
             let mut starting = BTreeSet::new();
             let settles = (0..400).map(|index| (2, index));
             for (step, index) in steps.into_iter().chain(settles) {
                 match step {
-                    0 => {
-                        fifo.enqueue(cell(next));
+                    0 | 1 => {
+                        if step == 0 {
+                            fifo.enqueue(cell(next));
+                        } else {
+                            fifo.enqueue_nested(cell(next));
+                            nested.insert(next);
+                        }
                         waiting.push_back(next);
                         next += 1;
                     }
-                    1 if waiting.contains(&index) => {
-                        fifo.expedite(cell(index));
-                        needed.insert(index);
-                    }
-                    // Not queued: nothing follows.
-                    1 => fifo.expedite(cell(index)),
                     2 => {
                         fifo.settle(cell(index));
                         waiting.retain(|other| *other != index);
                         needed.remove(&index);
                         starting.remove(&index);
                     }
+                    3 => {
+                        // If it is not queued, nothing follows.
+                        fifo.expedite(cell(index));
+                        needed.extend(waiting.contains(&index).then_some(index));
+                    }
                     _ => prop_assert_eq!(fifo.admit(PageCount(ADMISSION_FRAMES - 1)), None),
                 }
                 loop {
-                    let expected = needed.first().copied().or_else(|| waiting.front().copied().filter(|_| starting.len() < most));
+                    let may_start = |index: &u32| nested.contains(index) || starting.len() < most;
+                    let expected = needed.first().copied().or_else(|| waiting.iter().copied().find(may_start));
                     prop_assert_eq!(fifo.awaits_memory(), expected.is_some());
                     prop_assert_eq!(fifo.admit(ENOUGH), expected.map(cell));
                     let Some(index) = expected else { break };
                     waiting.retain(|other| *other != index);
-                    needed.remove(&index);
-                    starting.insert(index);
+                    if !needed.remove(&index) && !nested.contains(&index) {
+                        starting.insert(index);
+                    }
                 }
                 prop_assert_eq!(fifo.has_room(), waiting.is_empty() && starting.len() < most);
             }

@@ -471,8 +471,7 @@ impl ManagedCell {
             return Err(ManagerError::Ended { cell: self.id, action: "change the time limit of" });
         }
         self.lock().time_limit = Some(time);
-        self.time_limits.lift(self.cell);
-        self.time_limits.limit(self.cell, time, End::TimedOut);
+        self.time_limits.replace(self.cell, time, End::TimedOut);
         Ok(())
     }
 

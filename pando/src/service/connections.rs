@@ -83,9 +83,14 @@ impl UnknownClients {
 
     /// Disconnects the first. `false`: all clients have shown a token.
     fn disconnect_first(&self) -> bool {
-        let first = self.lock().pop_first();
-        // Its task may just have ended.
-        first.is_some_and(|(_, sender)| sender.send(()).is_ok())
+        let mut clients = self.lock();
+        while let Some((_, sender)) = clients.pop_first() {
+            // The task of the first may just have ended.
+            if sender.send(()).is_ok() {
+                return true;
+            }
+        }
+        false
     }
 }
 
