@@ -88,6 +88,17 @@ impl Started {
         self.admitted().contains(&id)
     }
 
+    /// Runs cells until this one is admitted.
+    fn wait_for(&self, lab: &mut Lab, id: CellId) {
+        for _ in 0..2000 {
+            if self.has_admitted(id) {
+                return;
+            }
+            lab.turn(0);
+        }
+        panic!("the cell is not admitted");
+    }
+
     /// The cells in these run states.
     fn in_states(&self, lab: &Lab, is_wanted: impl Fn(RunState) -> bool) -> Vec<(CellId, Behaviour)> {
         let cells = self.cells.iter().copied();
@@ -150,14 +161,10 @@ fn cells_that_never_idle_keep_the_others_for_their_start_quantum() {
     for mut lab in Lab::each(PageCount(1 << 14), || config(1)) {
         let started = Started::new(&lab, [Spins, Spins, Spins, Idles]);
         let [first, second, third, last] = [0, 1, 2, 3].map(|index| started.cells[index].0);
-        while !started.has_admitted(second) {
-            lab.turn(0);
-        }
+        started.wait_for(&mut lab, second);
         let (_, counters, _) = lab.kernel.inspect(first).expect("it computes");
         assert!(counters.cpu >= START_QUANTUM / 2, "{:?}", counters.cpu);
-        while !started.has_admitted(last) {
-            lab.turn(0);
-        }
+        started.wait_for(&mut lab, last);
         while !started.in_states(&lab, |state| matches!(state, RunState::Idle { .. })).contains(&(last, Idles)) {
             lab.turn(0);
         }
@@ -175,9 +182,7 @@ fn a_cell_that_may_not_run_does_not_keep_the_others() {
         let later = started.start(&lab, Spins, |_| {});
         let last = started.start(&lab, Idles, |_| {});
         assert!(started.has_admitted(limited) && !started.has_admitted(weightless));
-        while !started.has_admitted(later) {
-            lab.turn(0);
-        }
+        started.wait_for(&mut lab, later);
         assert!(started.has_admitted(weightless));
         // The weight of a cell that starts becomes 0, too.
         lab.kernel.set_weight(later, Weight::new(0).expect("a weight")).expect("it lives");
