@@ -99,6 +99,7 @@ fn watch<Cell: Copy + Ord>(received: &Receiver<LimitRequest<Cell>>, end: &mut dy
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(((_, cell), how)) = limits.pop_first() {
+                    replaced.remove(&cell);
                     end(cell, how);
                 }
             }

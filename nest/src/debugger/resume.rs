@@ -25,7 +25,7 @@ impl ResumeActions {
 }
 
 impl Debugger<'_> {
-    /// ReplyWriter the last halt. Returns how the child continues.
+    /// Answers the last halt. Returns how the child continues.
     fn answer_halt(&mut self, actions: &ResumeActions) -> Result<u64, Error> {
         match std::mem::replace(&mut self.halt, PendingHalt::Nothing) {
             PendingHalt::Nothing => {}

@@ -23,7 +23,7 @@ const BOCHS_OPTIONS: &str = "clearcpuid=321,323";
 const BOCHS_HERTZ: u32 = 100_000_000;
 /// Debian's paths of the boot loader for CDs, and of the module that it loads.
 const ISOLINUX: [&str; 2] = ["/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldlinux.c32"];
-/// A command prefix: emulators take what other programs leave of the CPUs.
+/// A command prefix: Bochs takes what other programs leave of the CPUs.
 const LOW_PRIORITY: [&str; 3] = ["nice", "-n", "10"];
 /// The number of lines shown of an emulator's log.
 const LAST_WORDS: usize = 8;
@@ -78,13 +78,7 @@ impl Emulator<'_> {
 
     fn qemu(&self) -> Command {
         let mut command = Command::new(workspace::DIES_WITH_PARENT[0]);
-        command.args(&workspace::DIES_WITH_PARENT[1..]).args(LOW_PRIORITY).args([
-            "qemu-system-x86_64",
-            "-accel",
-            "tcg,thread=multi",
-            "-cpu",
-            "max",
-        ]);
+        command.args(&workspace::DIES_WITH_PARENT[1..]).args(["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
         command.args(["-smp", &self.cpus.to_string(), "-m", &self.memory_mib.to_string()]);
         command.args(["-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot", "-append", KERNEL_OPTIONS]);
         command.arg("-serial").arg(format!("file:{}", self.serial().display()));

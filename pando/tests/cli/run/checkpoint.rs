@@ -247,7 +247,7 @@ fn damaged_and_unfinished_checkpoints_are_left_out() {
     std::fs::write(checkpoints.file(3), &good).expect("room");
     std::fs::rename(checkpoints.file(2), checkpoints.path().join("elsewhere")).expect("it is there");
     let (status, _, errors) = checkpoints.restore(&[], "@3");
-    assert!(status == 125 && errors.contains("it needs checkpoint 2, which cannot be used"), "{errors}");
+    assert!(status == 125 && errors.contains("it needs pages of checkpoint 2, which cannot be used"), "{errors}");
     let (status, after, _) = checkpoints.restore(&[], "@1");
     assert_eq!(status, 7);
     continues(&before, &after, 300);
