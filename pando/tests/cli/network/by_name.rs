@@ -96,20 +96,22 @@ fn the_name_of_a_client_that_waits_is_looked_up_again() {
     needs_kvm!();
     let fixture = Fixture::new();
     fixture.plant("web", TEMPLATE);
-    fixture.plant("late", r#"eval "$(pando-ready -s)"; busybox nc -l -p 81 -e true; exec sleep 1000"#);
+    fixture.plant("late", r#"eval "$(pando-ready -s)"; while busybox nc -l -p 81 -e true; do :; done"#);
     let service = fixture.serve(&LISTEN);
     let port = port(&service);
     let start = |template: &str| {
         let started = fixture.pando(&["clone", "-d", "--name", "shop", "--publish", "80", "--publish", "81", template, "new"]);
         assert_eq!(started.status, 0, "{}", started.errors);
     };
-    // Its program does not listen at the first port, so the client is connected again and again.
     start("late");
+    let second = b"GET /page HTTP/1.0\r\nhost: 81.shop.cells.localhost\r\n\r\n";
+    // Clients wait ten seconds at most, so the program has to run before.
+    wait_until(|| !exchange(port, second).starts_with(b"HTTP/1.1 "));
+    // Its program does not listen at the first port, so the client is connected again and again.
     let request = b"GET /page HTTP/1.0\r\nhost: shop.cells.localhost\r\n\r\n";
     let mut waiting = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     waiting.write_all(request).expect("it is open");
     // A later client has reached the cell, so the first one has been led to it, too.
-    let second = b"GET /page HTTP/1.0\r\nhost: 81.shop.cells.localhost\r\n\r\n";
     assert!(!exchange(port, second).starts_with(b"HTTP/1.1 404"));
     says(&fixture.pando(&["kill", "shop"]), "");
     let mut answer = String::new();
