@@ -98,6 +98,14 @@ pub(crate) struct HardwareReport {
     pub(crate) left_out: Vec<String>,
 }
 
+/// Ensures that the kernel of the emulated machines is in the cache.
+///
+/// # Errors
+/// If it cannot be downloaded.
+pub(crate) fn fetch_kernel() -> Result<()> {
+    Kernel::find_or_download().map(|_| ())
+}
+
 /// Runs the selected tests or command. A failing test or command is counted in the report.
 ///
 /// # Errors

@@ -1,42 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask contain`: runs a command, and ends the processes that outlive it.
+//! Processes that outlive the tests that started them.
 //!
 //! A test that fails may leave programs running. They keep the pipes that they inherited open, so that a reader of these never sees the
-//! end. Orphans become children of the process that runs `contain`, which has no others.
+//! end.
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, set_child_subreaper, waitpid};
-use std::ffi::OsString;
 use std::fs;
-use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 /// An ample time for processes to end by themselves, as services do when their last client has gone.
-const GRACE: Duration = Duration::from_secs(10);
-/// The beginning of the line that is printed for each process that was ended.
-pub(crate) const ENDED: &str = "left running by a test, and ended: ";
-
-/// Runs a command, ends what it leaves running, and prints a line with [`ENDED`] for each such process. Returns the command's exit status.
-///
-/// # Errors
-/// If the command cannot be started.
-pub(crate) fn contain(command: &[OsString]) -> Result<ExitCode> {
-    let (program, arguments) = command.split_first().context("a command is needed")?;
-    adopt()?;
-    let status = Command::new(program).args(arguments).status().with_context(|| format!("starting {}", program.to_string_lossy()))?;
-    for line in end(GRACE) {
-        println!("\n{ENDED}{line}");
-    }
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
-}
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// Makes processes whose parent ends become children of this process.
 ///
 /// # Errors
 /// If the kernel refuses.
-fn adopt() -> Result<()> {
+pub(crate) fn adopt() -> Result<()> {
     set_child_subreaper(Some(getpid())).context("becoming the parent of orphans")
 }
 
@@ -44,7 +26,7 @@ fn adopt() -> Result<()> {
 ///
 /// To be called while this process waits for no other child. After [`adopt`], the children of a process that ends become children of this
 /// one.
-fn end(grace: Duration) -> Vec<String> {
+pub(crate) fn end(grace: Duration) -> Vec<String> {
     let deadline = Instant::now() + grace;
     let mut ended = Vec::new();
     loop {

@@ -16,7 +16,6 @@ mod workspace;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// The project's own tools.
@@ -53,53 +52,48 @@ enum Tool {
     Suites(suites::Options),
     /// Runs tests, or any program, on KVM with emulated hardware virtualisation.
     Hardware(hardware::Options),
-    /// Runs a command and ends the processes that outlive it, as `test` does.
-    #[command(hide = true)]
-    Contain {
-        /// The command.
-        #[arg(last = true, required = true)]
-        command: Vec<OsString>,
-    },
 }
 
 fn main() -> ExitCode {
-    run(Arguments::parse().tool).unwrap_or_else(|error| {
-        eprintln!("xtask: {error:#}");
-        ExitCode::FAILURE
-    })
+    match run(Arguments::parse().tool) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-/// Runs one tool; the exit status says whether it found a fault.
-fn run(tool: Tool) -> Result<ExitCode> {
-    let is_good = match tool {
+/// Runs one tool; `false` means that it ran and found a fault.
+fn run(tool: Tool) -> Result<bool> {
+    match tool {
         Tool::Tidy { floors: Some(scope) } => {
             print!("{}", tidy::floors(&workspace::root(), &scope)?);
-            true
+            Ok(true)
         }
         Tool::Tidy { floors: None } => {
             let findings = tidy::check(&workspace::root())?;
             findings.iter().for_each(|finding| println!("{finding}"));
             println!("tidy: {} findings", findings.len());
-            findings.is_empty()
+            Ok(findings.is_empty())
         }
-        Tool::Test { all } => suite::run(all)?,
-        Tool::Fuzz(options) => fuzz::run(&options)?,
-        Tool::Dist => dist::make().map(|_| true)?,
-        Tool::Fresh => fresh::run().map(|()| true)?,
+        Tool::Test { all } => suite::run(all),
+        Tool::Fuzz(options) => fuzz::run(&options),
+        Tool::Dist => dist::make().map(|_| true),
+        Tool::Fresh => fresh::run().map(|()| true),
         Tool::Packages => {
             packages::missing().iter().for_each(|package| println!("{}", package.name));
-            true
+            Ok(true)
         }
-        Tool::Suites(options) => suites::run(&options)?,
+        Tool::Suites(options) => suites::run(&options),
         Tool::Hardware(options) => {
             let report = hardware::run(&options)?;
             report.left_out.iter().for_each(|what| println!("left out: {what}"));
             if options.command.is_empty() {
                 println!("{} passed, {} failed", report.tally.passed, report.tally.failed);
             }
-            report.tally.failed == 0
+            Ok(report.tally.failed == 0)
         }
-        Tool::Contain { command } => return leftovers::contain(&command),
-    };
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
 }

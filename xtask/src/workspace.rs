@@ -44,28 +44,12 @@ const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal=HUP,INT,QUIT"];
 /// Like [`cargo`], with default effects of signals, terminated with all its children after `limit`; the exit status is then [`TIMED_OUT`].
 pub(crate) fn cargo_within(limit: Duration) -> Command {
     let mut command = Command::new(DIES_WITH_PARENT[0]);
-    command.args(&DIES_WITH_PARENT[1..]);
-    add_cargo(&mut command, limit);
-    command
-}
-
-/// Like [`cargo_within`], in a process that ends what it leaves running (`cargo xtask contain`).
-///
-/// # Errors
-/// If xtask itself is not found.
-pub(crate) fn contained_cargo_within(limit: Duration) -> Result<Command> {
-    let mut command = Command::new(DIES_WITH_PARENT[0]);
-    command.args(&DIES_WITH_PARENT[1..]).arg(std::env::current_exe().context("finding xtask itself")?).args(["contain", "--"]);
-    command.args(DIES_WITH_PARENT);
-    add_cargo(&mut command, limit);
-    Ok(command)
-}
-
-fn add_cargo(command: &mut Command, limit: Duration) {
-    command.args(["timeout", "--kill-after=10", &limit.as_secs().to_string()]).args(DEFAULT_SIGNALS).arg(cargo_program());
+    command.args(&DIES_WITH_PARENT[1..]).args(["timeout", "--kill-after=10", &limit.as_secs().to_string()]);
+    command.args(DEFAULT_SIGNALS).arg(cargo_program());
     // `timeout` puts cargo into a process group of its own, which cannot read from the terminal.
     command.current_dir(root()).stdin(Stdio::null());
-    without_package(command);
+    without_package(&mut command);
+    command
 }
 
 /// The exit status of `timeout` after the limit.

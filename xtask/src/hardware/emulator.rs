@@ -23,8 +23,6 @@ const BOCHS_OPTIONS: &str = "clearcpuid=321,323";
 const BOCHS_HERTZ: u32 = 100_000_000;
 /// Debian's paths of the boot loader for CDs, and of the module that it loads.
 const ISOLINUX: [&str; 2] = ["/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldlinux.c32"];
-/// A command prefix: Bochs takes what other programs leave of the CPUs.
-const LOW_PRIORITY: [&str; 3] = ["nice", "-n", "10"];
 /// The number of lines shown of an emulator's log.
 const LAST_WORDS: usize = 8;
 
@@ -89,8 +87,6 @@ impl Emulator<'_> {
     /// Starts Bochs. Debian's Bochs starts in its debugger, which wants a terminal: `script` provides one, and the debugger
     /// is ordered to continue.
     ///
-    /// `script` starts a session, whose priority as a whole is lowered by `autogroup` where Linux groups processes by session.
-    ///
     /// It draws the screen on another terminal, which it creates and names on its own. After some kilobytes that nobody
     /// reads it blocks forever, so `cat` reads them.
     fn bochs(&self) -> Result<Command> {
@@ -104,17 +100,12 @@ impl Emulator<'_> {
         let named = format!(r#"screen=$(sed -n "s/^Bochs connected to screen .\(.*\)\".*/\1/p" {})"#, terminal.display());
         let reader = format!(r#"while {named}; [ -z "$screen" ]; do sleep 0.1; done; exec cat "$screen""#);
         let bochs = format!(
-            "(echo 10 >/proc/self/autogroup) 2>/dev/null; stty rows 30 cols 100; {guarded} sh -c '{reader}' >/dev/null & exec {guarded} bochs -q -f {} -rc {}",
+            "stty rows 30 cols 100; {guarded} sh -c '{reader}' >/dev/null & exec {guarded} bochs -q -f {} -rc {}",
             configuration.display(),
             debugger.display()
         );
         let mut command = Command::new(workspace::DIES_WITH_PARENT[0]);
-        command
-            .args(&workspace::DIES_WITH_PARENT[1..])
-            .args(LOW_PRIORITY)
-            .env("TERM", "xterm")
-            .args(["script", "-qfec", &bochs])
-            .arg(terminal);
+        command.args(&workspace::DIES_WITH_PARENT[1..]).env("TERM", "xterm").args(["script", "-qfec", &bochs]).arg(terminal);
         command.stderr(Stdio::null());
         Ok(command)
     }
