@@ -25,6 +25,8 @@ fn tests_succeed_while_cells_sleep_at_each_idle() {
     let mut command = Command::new(program);
     let output = command.args(filters).args(skipped).env("PANDO_DROWSY", "1").output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    // Not at the start of lines, where the counts of this program are looked for.
+    let quoted = text.replace('\n', "\n| ");
+    assert!(output.status.success(), "{quoted}{}", String::from_utf8_lossy(&output.stderr));
     assert!(!text.contains("running 0 tests"), "the filters are outdated: {text}");
 }
