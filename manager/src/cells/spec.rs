@@ -140,7 +140,7 @@ pub struct CellSummary {
     pub cpu: Duration,
     /// VM exits so far; `None`: unknown.
     pub exits: Option<u64>,
-    /// Whether it runs, while it lives.
+    /// Whether it is queued, active or asleep; without meaning after its end.
     pub phase: CellPhase,
     /// How often it has been started again under its name.
     pub restarts: u32,
