@@ -235,6 +235,10 @@ impl State {
 
     fn exception(&mut self, id: CellId, mut exception: Exception, origin: FaultOrigin) -> NextStep {
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        if origin == FaultOrigin::Pending && execution.unconfirmed.is_some() {
+            // The fault was resolved, but there was no memory for fresh tables.
+            return self.confirm_pending_write(id, exception);
+        }
         if exception.vector == Exception::PAGE_FAULT {
             let access = match (exception.is_fetch(), exception.is_write()) {
                 (true, _) => Access::Execute,
@@ -257,7 +261,7 @@ impl State {
                     cell.counters.count_fault(resolved);
                     execution.spurious = SpuriousFaults::default();
                     if origin == FaultOrigin::Pending {
-                        return self.confirm_pending_write(id);
+                        return self.confirm_pending_write(id, exception);
                     }
                     return NextStep::Resume;
                 }
@@ -281,11 +285,13 @@ impl State {
 
     /// Makes the copy of a fault that was resolved later visible to all CPUs. The cell was off its vCPU meanwhile, and its parent may have
     /// changed the registers or the code: the instruction that is executed next need not be the write.
-    fn confirm_pending_write(&mut self, id: CellId) -> NextStep {
+    fn confirm_pending_write(&mut self, id: CellId, fault: Exception) -> NextStep {
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         let Some(write) = execution.unconfirmed else { return NextStep::Resume };
-        if cell.memory.renew_path_overdrawn(frames, write.address).is_err() {
-            return ended(End::Quota);
+        if let Err(shortage) = cell.memory.renew_path_overdrawn(frames, write.address) {
+            // Nothing of the cell may be executed before.
+            execution.work = Some(Work::Fault(fault));
+            return self.after_shortage(id, shortage);
         }
         execution.unconfirmed = None;
         write.confirm(frames);

@@ -15,7 +15,7 @@ use crate::cell::run_state::Requirement;
 use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
 use crate::limits::{FLUSH_WAITS, RETIRED_PART};
-use crate::memory::{CopyAuthority, PageSpan, TakenPage, Usage};
+use crate::memory::{CopyAuthority, PageSpan, Shortage, TakenPage, Usage};
 use pando_abi::memory::TakenPages;
 use pando_abi::watch::HaltReason;
 use pando_abi::{HoldingName, Refusal};
@@ -137,8 +137,11 @@ impl State {
     pub(super) fn halt_unfinished(&mut self, id: CellId, reason: HaltReason) -> NextStep {
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         if let Some(write) = execution.unconfirmed {
-            if cell.memory.renew_path_overdrawn(frames, write.address).is_err() {
-                return ended(End::Quota);
+            match cell.memory.renew_path_overdrawn(frames, write.address) {
+                Ok(()) => {}
+                Err(Shortage::Quota) => return ended(End::Quota),
+                // What led to the halt is found again after the remedy.
+                Err(Shortage::Machine) => return self.after_shortage(id, Shortage::Machine),
             }
             execution.unconfirmed = None;
             write.confirm(frames);

@@ -146,6 +146,50 @@ fn cells_that_have_run_since_they_were_queued_fall_asleep_before_one_ends() {
 }
 
 #[test]
+fn a_clone_that_copies_a_page_waits_for_all_tables_that_it_needs() {
+    for deficit in 0..24 {
+        for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
+            let before = lab.kernel.free();
+            let mut asm = Asm::new();
+            let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
+            asm.call_kernel(Hypercall::Map { space: u64::MAX, address: SLOT_SIZE, pages: 512, flags }).call_kernel(Hypercall::Freeze {});
+            asm.mov_imm(Rbx, SLOT_SIZE);
+            for page in 0..4 {
+                asm.store(Rbx, page * 0x10000, Rbx);
+            }
+            asm.call_kernel(exit(0));
+            let template = lab.cell_with(&asm.finish(), ARENA);
+            lab.kernel.start(template).expect("it was not started before");
+            lab.run_all();
+            // Each frees a few pages when it falls asleep.
+            let idle: Vec<CellId> = (0..20).map(|_| hoarder(&mut lab, 1, IDLE)).collect();
+            let clone = lab.kernel.clone_cell(template, PageCount(300)).expect("a template can be cloned");
+            lab.kernel.start(clone).expect("it was not started before");
+            lab.kernel.withhold(lab.kernel.free() + PageCount(deficit));
+            assert_eq!(lab.finish(clone).end, End::Exited { status: 0 }, "with a deficit of {deficit} pages");
+            lab.kernel.withhold(PageCount(0));
+            idle.into_iter().chain([template]).for_each(|id| lab.kernel.end(id, End::Killed).expect("it lives"));
+            lab.kernel.settle();
+            assert_eq!(lab.kernel.free(), before);
+        }
+    }
+}
+
+#[test]
+fn cells_are_admitted_when_enough_idle_ones_have_fallen_asleep() {
+    for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
+        // One of them does not free enough.
+        let idle: Vec<CellId> = (0..20).map(|_| hoarder(&mut lab, 1, IDLE)).collect();
+        lab.kernel.settle();
+        lab.kernel.withhold(lab.kernel.free());
+        let waits = toucher(&lab, 1);
+        assert_eq!(lab.finish(waits).end, End::Exited { status: 0 });
+        let is_asleep = |id: &&CellId| matches!(lab.kernel.inspect(**id).expect("it lives").0, RunState::Asleep { .. });
+        assert!(idle.iter().filter(is_asleep).count() > 1);
+    }
+}
+
+#[test]
 fn withheld_memory_is_taken_from_idle_cells_and_not_allocated() {
     for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
         let (before, used) = (lab.kernel.free(), lab.kernel.used());

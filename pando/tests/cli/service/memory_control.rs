@@ -108,7 +108,11 @@ fn fill(limit: u64, count: usize, size: usize) {
                 cell.is_some()
             });
             let cell = cell.expect("it was started");
-            wait_until(|| lines(&cell).len() == 1);
+            wait_until(|| {
+                let now = service.json("GET", &format!("/v1/cells/{cell}"), Value::Null);
+                assert_ne!(now["state"], "ended", "{now}");
+                lines(&cell).len() == 1
+            });
             cell
         })
         .collect();
