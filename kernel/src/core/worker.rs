@@ -97,7 +97,9 @@ impl Worker {
         let started = shared.machine.now();
         let switched = self.switch.take().and_then(|switch| state.pick_after_message(switch, started));
         let Some(turn) = switched.or_else(|| state.pick(started, self.index)) else {
-            return Turn::Nothing { until: state.next_housekeeping() };
+            // Without threads for it, the next turn puts the cells to sleep that were chosen because memory is short.
+            let has_work = !state.sleepers.has_threads && state.sleepers.has_swap_outs();
+            return Turn::Nothing { until: if has_work { Nanos(0) } else { state.next_housekeeping() } };
         };
         let is_alone = state.scheduler.is_empty();
         if !is_alone && state.idle_workers > 0 {
