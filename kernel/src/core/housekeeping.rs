@@ -27,7 +27,8 @@ impl Shared {
         if state.flush_is_due(now) {
             state = self.flush(state);
         }
-        if state.gatekeeper.awaits_memory() && !state.frames.has_garbage() && state.frames.quarantined() == 0 {
+        let awaits_memory = state.gatekeeper.awaits_memory() && state.frames.quarantined() == 0;
+        if (awaits_memory || state.exceeds_resident_limit()) && !state.frames.has_garbage() {
             state.request_swap_out();
         }
         self.notify(&mut state);

@@ -173,6 +173,8 @@ pub(super) struct Sleepers {
     pub(super) last_swap_out: Option<Nanos>,
     /// Number of cells that fall asleep because memory is short, those in the queue included.
     pub(super) swap_outs: usize,
+    /// Idle cells fall asleep while cells use more than this. `None`: while they use more than there is.
+    pub(super) resident_limit: Option<PageCount>,
     /// The cell whose restore needs more memory than is free. Others wait until it is complete.
     pub(super) short_restore: Option<CellId>,
     /// Cells that wait until one of these has fallen asleep, or until another cell waits and can.

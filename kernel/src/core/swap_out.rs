@@ -112,6 +112,15 @@ impl Kernel {
         while self.shared.lock().frames.reclaim_deficit() {}
     }
 
+    /// Has idle cells fall asleep while cells use more than this many pages together. Cells that do not idle keep what they have, and may
+    /// get more.
+    pub fn limit_resident(&self, pages: PageCount) {
+        let mut state = self.shared.lock();
+        state.sleepers.resident_limit = Some(pages);
+        state.notifications.has_runnable_cell |= state.exceeds_resident_limit();
+        self.shared.notify(&mut state);
+    }
+
     /// Gives the host the memory behind all free frames, also those of partly used huge frames, whose rest has small pages then.
     pub fn give_back_unused(&self) {
         while self.shared.give_back(self.shared.lock(), 0) {}
@@ -196,6 +205,11 @@ impl State {
             IdleSearch::Unfinished => SwapOutRequest::Unfinished,
             IdleSearch::None => SwapOutRequest::Refused,
         }
+    }
+
+    /// Whether cells use more than they may while some idle. Memory that is still being released counts as used.
+    pub(super) fn exceeds_resident_limit(&self) -> bool {
+        self.sleepers.resident_limit.is_some_and(|limit| self.frames.used_by_cells() > limit)
     }
 
     /// Lets a cell on a vCPU wait for memory until another one has fallen asleep, or idles and can. `false`: none can, or the cell has
@@ -299,7 +313,7 @@ impl State {
                 self.notifications.has_runnable_cell = true;
             }
         }
-        // A vCPU releases the memory for cells that wait for admission.
-        self.notifications.has_runnable_cell |= self.gatekeeper.awaits_memory();
+        // A vCPU releases the memory for cells that wait for admission, or has the next one fall asleep.
+        self.notifications.has_runnable_cell |= self.gatekeeper.awaits_memory() || self.exceeds_resident_limit();
     }
 }

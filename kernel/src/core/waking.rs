@@ -275,6 +275,7 @@ impl State {
         }
         self.sleepers.counters.wakes += 1;
         self.end_sleep(id);
+        self.notifications.has_runnable_cell |= self.exceeds_resident_limit();
     }
 
     /// Ends the sleep of a cell that has its memory: it goes on where it waited, or follows requests that came meanwhile.

@@ -190,6 +190,34 @@ fn cells_are_admitted_when_enough_idle_ones_have_fallen_asleep() {
 }
 
 #[test]
+fn idle_cells_fall_asleep_while_cells_use_more_than_their_limit() {
+    for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
+        let before = lab.kernel.free();
+        let idle: Vec<CellId> = (0..8).map(|_| hoarder(&mut lab, 200, IDLE)).collect();
+        for id in &idle {
+            // Pages of zeros need no frames when the cell wakes up.
+            (0..200).for_each(|page| lab.kernel.write(*id, SLOT_SIZE + page * 4096, &[1]).expect("it idles"));
+        }
+        let asleep = |lab: &Lab| -> Vec<bool> {
+            let is_asleep = |id| matches!(lab.kernel.inspect(id).expect("it lives").0, RunState::Asleep { .. });
+            idle.iter().map(|id| is_asleep(*id)).collect()
+        };
+        lab.kernel.settle();
+        let limit = PageCount(lab.kernel.used_by_cells().0 - 500);
+        lab.kernel.limit_resident(limit);
+        lab.run_all();
+        assert_eq!(asleep(&lab), [true, true, true, false, false, false, false, false]);
+        // A cell that wakes up takes the place of another one.
+        lab.kernel.wake(idle[0]).expect("it lives");
+        lab.run_all();
+        assert_eq!(asleep(&lab), [false, true, true, true, false, false, false, false]);
+        idle.into_iter().for_each(|id| lab.kernel.end(id, End::Killed).expect("it lives"));
+        lab.kernel.settle();
+        assert_eq!(lab.kernel.free(), before);
+    }
+}
+
+#[test]
 fn withheld_memory_is_taken_from_idle_cells_and_not_allocated() {
     for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
         let (before, used) = (lab.kernel.free(), lab.kernel.used());

@@ -174,8 +174,7 @@ impl Manager {
         let shared = (environment.clone(), store.clone());
         let provider = FileTemplates::new(Arc::clone(&kernel), libos, time_limits.clone(), shared, descriptors.templates);
         let manager = Manager::new(operator, Box::new(provider), Some(networks), (environment, store), (memory, time_limits));
-        let all = PageCount(kernel.used().0.saturating_add(kernel.free().0));
-        let control = MemoryControl::start(&kernel, sensors, all).map_err(ManagerError::Thread)?;
+        let control = MemoryControl::start(&kernel, sensors, memory).map_err(ManagerError::Thread)?;
         Ok(Manager { kernel: Some(kernel), control: Some(control), ..manager })
     }
 

@@ -38,19 +38,25 @@ struct Controller {
     sensors: MemorySensors,
     bounds: LimitBounds,
     limit: PageCount,
+    /// Idle cells sleep while cells use more.
+    resident_limit: PageCount,
     withheld: Arc<AtomicU64>,
 }
 
 impl MemoryControl {
-    /// Starts the thread, after a first reading. `all`: the pages that cells may use at most, with cached blocks.
+    /// Starts the thread, after a first reading. `memory`: the pages beyond which idle cells sleep, besides those that are used now.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn start(kernel: &Arc<Kernel>, sensors: MemorySensors, all: PageCount) -> std::io::Result<MemoryControl> {
+    pub(crate) fn start(kernel: &Arc<Kernel>, sensors: MemorySensors, memory: PageCount) -> std::io::Result<MemoryControl> {
+        // What cells may use at most, with cached blocks.
+        let all = kernel.used() + kernel.free();
+        let resident_limit = kernel.used_by_cells() + memory;
         let (stop, stopped) = mpsc::channel();
         let withheld = Arc::new(AtomicU64::new(0));
         let bounds = LimitBounds { least: PageCount(LEAST.0.min(all.0 / 4)), most: all };
-        let mut controller = Controller { kernel: Arc::clone(kernel), sensors, bounds, limit: all, withheld: Arc::clone(&withheld) };
+        let kernel = Arc::clone(kernel);
+        let mut controller = Controller { kernel, sensors, bounds, limit: all, resident_limit, withheld: Arc::clone(&withheld) };
         controller.adjust();
         std::thread::Builder::new().name("memory".into()).spawn(move || controller.run(&stopped))?;
         Ok(MemoryControl { withheld, _stop: stop })
@@ -76,6 +82,7 @@ impl Controller {
         self.kernel.limit_records(record_budget(&reading).0.saturating_mul(FRAME_SIZE as u64));
         self.limit = next_limit(self.bounds, used, self.limit, &reading);
         let kept = self.withhold();
+        self.kernel.limit_resident(self.resident_limit);
         let margin = self.limit.0 / FREE_PART;
         if self.limit >= self.bounds.most || used.0.saturating_add(margin) < self.limit.0 {
             return;

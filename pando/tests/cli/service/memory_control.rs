@@ -67,6 +67,42 @@ fn large_idle_cells_sleep_before_the_oom_killer_comes() {
     fill(512, if long_runs() { 24 } else { 18 }, 30);
 }
 
+#[test]
+fn cells_that_wake_up_take_the_memory_of_idle_ones() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    fixture.plant("sh", &keeper(8));
+    let swap = tempfile::tempdir_in("/var/tmp").expect("there is room");
+    let service = fixture.serve(&["--memory", "64M", "--swap", &format!("{}:1G", swap.path().display())]);
+    let lines = |cell: &str| fixture.pando(&["logs", cell]).output.lines().count();
+    let cells: Vec<String> = (0..12)
+        .map(|_| {
+            let cell = service.json("POST", "/v1/cells", json!({ "template": "sh" }))["id"].to_string();
+            wait_until(|| lines(&cell) == 1);
+            cell
+        })
+        .collect();
+    for cell in &cells {
+        assert_eq!(service.ask("POST", &format!("/v1/cells/{cell}/input"), "again\n").0, 204);
+        wait_until(|| lines(cell) == 2);
+    }
+    // The memory of no more than seven is within the limit: each has its program besides its data.
+    wait_until(|| {
+        let all = service.json("GET", "/v1/cells", Value::Null);
+        let of = |state: &str| all.as_array().expect("a list").iter().filter(|cell| cell["state"] == state).count();
+        assert_eq!(of("ended"), 0, "{all}");
+        of("asleep") >= 12 - 7
+    });
+}
+
+/// A shell that prints the checksum of `size` MiB of random data, again for each line of input.
+fn keeper(size: usize) -> String {
+    format!(
+        r#"eval "$(pando-ready -s)"; busybox dd if=/dev/urandom of=/tmp/data bs=1M count={size} 2> /dev/null
+        while busybox md5sum /tmp/data; read line; do :; done"#
+    )
+}
+
 /// Starts cells with `size` MiB of random data each in a service whose cgroup has `limit` MiB, less than they have together.
 fn fill(limit: u64, count: usize, size: usize) {
     let limit = limit << 20;
@@ -75,11 +111,7 @@ fn fill(limit: u64, count: usize, size: usize) {
         return;
     };
     let fixture = Fixture::new();
-    let script = format!(
-        r#"eval "$(pando-ready -s)"; busybox dd if=/dev/urandom of=/tmp/data bs=1M count={size} 2> /dev/null
-        while busybox md5sum /tmp/data; read line; do :; done"#
-    );
-    fixture.plant("sh", &script);
+    fixture.plant("sh", &keeper(size));
     let swap = tempfile::tempdir_in("/var/tmp").expect("there is room");
     let options = ["serve", "--memory", "4G", "--swap", &format!("{}:2G", swap.path().display())];
     let plain = fixture.command(&options);
