@@ -140,7 +140,7 @@ impl State {
             match cell.memory.renew_path_overdrawn(frames, write.address) {
                 Ok(()) => {}
                 Err(Shortage::Quota) => return ended(End::Quota),
-                // What led to the halt is found again after the remedy.
+                // The reason for the halt is found again after the remedy.
                 Err(Shortage::Machine) => return self.after_shortage(id, Shortage::Machine),
             }
             execution.unconfirmed = None;

@@ -49,7 +49,7 @@ impl MemoryControl {
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn start(kernel: &Arc<Kernel>, sensors: MemorySensors, memory: PageCount) -> std::io::Result<MemoryControl> {
-        // What cells may use at most, with cached blocks.
+        // The pages that cells may use at most, with cached blocks.
         let all = kernel.used() + kernel.free();
         let resident_limit = kernel.used_by_cells() + memory;
         let (stop, stopped) = mpsc::channel();
