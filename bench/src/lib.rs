@@ -160,7 +160,7 @@ pub fn run(
         "net" => net::run(options, pando, pinned, report, absent),
         "clone" => clone::run(options, pando, pinned, report, absent),
         "nest" => nest::run(options, pando, report),
-        "scale" => scale::run(options, pinned, report),
+        "scale" => scale::run(options, pando, pinned, report),
         "programs" => programs::run(options, pando, pinned, report, absent),
         "product" => product::run(options, pando, pinned, report, absent),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),

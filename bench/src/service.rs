@@ -38,12 +38,21 @@ pub(crate) fn pando(pando: &Path, directory: &Path, arguments: &[&str]) -> Resul
 impl ServiceProcess {
     /// Starts a service that has the store below this directory, in a process group of its own.
     pub(crate) fn start(pando: &Path, directory: &Path, options: &[&str]) -> Result<ServiceProcess, BenchError> {
-        let child = command(pando, directory).arg("serve").args(options).process_group(0).stderr(Stdio::piped()).spawn();
+        ServiceProcess::spawn(command(pando, directory).arg("serve").args(options), directory.join("data/pando/run/socket"))
+    }
+
+    /// The same with a socket at this path, for several services with one store.
+    pub(crate) fn start_at(pando: &Path, directory: &Path, socket: &Path, options: &[&str]) -> Result<ServiceProcess, BenchError> {
+        ServiceProcess::spawn(command(pando, directory).arg("serve").arg("--socket").arg(socket).args(options), socket.into())
+    }
+
+    fn spawn(command: &mut Command, socket: PathBuf) -> Result<ServiceProcess, BenchError> {
+        let child = command.process_group(0).stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(BenchError::host("start pando"))?;
         let mut errors = BufReader::new(child.stderr.take().expect("it is a pipe"));
         let mut line = String::new();
         let read = errors.read_line(&mut line);
-        let service = ServiceProcess { child, socket: directory.join("data/pando/run/socket"), _errors: errors };
+        let service = ServiceProcess { child, socket, _errors: errors };
         read.map_err(BenchError::host("read the service's output"))?;
         if line.contains("serving at") { Ok(service) } else { Err(BenchError::Failed(line)) }
     }

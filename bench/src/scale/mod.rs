@@ -6,12 +6,14 @@
 
 mod population;
 mod swap;
+mod zipf;
 
 use crate::native::{cpu, usage};
 use crate::program::Compiled;
 use crate::sample::{Sample, Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use population::Population;
+use std::path::Path;
 use std::time::Duration;
 
 /// The server's source.
@@ -28,9 +30,17 @@ const WATCHED: Duration = Duration::from_secs(5);
 const MILLION: usize = 1_000_000;
 
 /// Measures the rows.
-pub(crate) fn run(options: BenchOptions<'_>, pinned: cpu::Pinned, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(
+    options: BenchOptions<'_>,
+    pando: &Path,
+    pinned: cpu::Pinned,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), BenchError> {
     // Threads that wake cells run beside the measuring thread, as in the service.
     drop(pinned);
+    if zipf::is_all(options) {
+        return zipf::run(options, pando, report);
+    }
     let cells = options.cells.unwrap_or(if options.brief { 200 } else { CELLS });
     let program = Compiled::new(SOURCE)?;
     let mut few = Population::new(&program, (cells / PART).max(LEAST))?;
@@ -40,7 +50,8 @@ pub(crate) fn run(options: BenchOptions<'_>, pinned: cpu::Pinned, report: &mut d
     measure_idle(cells, report)?;
     measure_wakes(options, &mut few, &mut many, report)?;
     drop((few, many));
-    swap::run(options, report)
+    swap::run(options, report)?;
+    zipf::run(options, pando, report)
 }
 
 /// The memory of sleeping cells, and of resident ones.

@@ -308,6 +308,15 @@ fn a_brief_benchmark_of_common_programs_prints_each_figure_with_its_exits() {
     }
 }
 
+#[test]
+fn a_brief_benchmark_of_web_servers_prints_each_figure() {
+    needs_kvm!();
+    let figures = ["zipf-1-half", "zipf-0-half", "zipf-1-quarter", "zipf-0-quarter"];
+    let outcome = pando(&["bench", "scale", "--brief", "--json", "--only", &figures.join(",")]);
+    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
+    assert_eq!(expect_figures(&outcome, &figures).len(), figures.len());
+}
+
 /// Figures of `bench product`, after the first word of what a host may lack for them.
 const OF_PRODUCT: &[(&str, &[&str])] = &[
     ("pandas", &["session-first-ms", "resume-ms", "fork-10-ms", "idle-session-bytes"]),
