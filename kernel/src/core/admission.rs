@@ -108,7 +108,8 @@ impl State {
     /// Admits a queued cell that a request needs now, if there is memory for it; `true` if a cell has become runnable.
     pub(super) fn expedite(&mut self, id: CellId) -> bool {
         self.gatekeeper.expedite(id);
-        self.admit_all()
+        // Otherwise a vCPU frees memory for it.
+        self.admit_all() || self.gatekeeper.awaits_memory()
     }
 
     /// Ends the start of a cell, or its wait for admission; others may be admitted in its place.

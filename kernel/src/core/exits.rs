@@ -196,7 +196,7 @@ impl State {
             let stands = write.instruction == execution.context.registers.rip;
             if stands
                 && matches!(exit, Exit::Interrupted | Exit::Exception(_))
-                && let Err(shortage) = cell.memory.renew_path(frames, write.address)
+                && let Err(shortage) = cell.memory.renew_path_overdrawn(frames, write.address)
             {
                 // Checked again after the remedy: until then only the write may be retried.
                 return self.after_shortage(id, shortage);
@@ -511,11 +511,13 @@ impl State {
         {
             return Some(NextStep::Again);
         }
+        let has_quarantined_tables = self.has_quarantined_tables();
         let (live, frames) = self.running(id);
+        // Tables of other cells may retire again and again.
+        let may_wait = live.execution.flush_waits < FLUSH_WAITS;
         let waits = match shortage {
-            // Tables of other cells in the family may retire again and again.
-            Shortage::Quota => live.execution.flush_waits < FLUSH_WAITS && frames.has_retired(live.cell.memory.account()),
-            Shortage::Machine => frames.quarantined() > 0,
+            Shortage::Quota => may_wait && frames.has_retired(live.cell.memory.account()),
+            Shortage::Machine => may_wait && has_quarantined_tables,
         };
         live.execution.flush_waits += u32::from(waits);
         if waits {

@@ -171,7 +171,7 @@ impl State {
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         if let Some(write) = execution.unconfirmed {
             // The write is not retried here, and a clone must not see the old page.
-            if let Err(shortage) = cell.memory.renew_path(frames, write.address) {
+            if let Err(shortage) = cell.memory.renew_path_overdrawn(frames, write.address) {
                 return Err(self.after_shortage(id, shortage));
             }
             execution.unconfirmed = None;

@@ -2,6 +2,7 @@
 //! Housekeeping of a vCPU between cells: alarms, admissions, and the release of memory.
 
 use super::Shared;
+use super::sleepers::SwapOutRequest;
 use super::state::State;
 use super::swap_out::ReclaimAttempts;
 use crate::cell::end::End;
@@ -27,10 +28,7 @@ impl Shared {
         if state.flush_is_due(now) {
             state = self.flush(state);
         }
-        let awaits_memory = state.gatekeeper.awaits_memory() && state.frames.quarantined() == 0;
-        if (awaits_memory || state.exceeds_resident_limit()) && !state.frames.has_garbage() {
-            state.request_swap_out();
-        }
+        state.free_memory_for_others();
         self.notify(&mut state);
         state
     }
@@ -47,6 +45,7 @@ impl Shared {
         let mut state = self.lock();
         state.frames.end_flush(tables, &outcome);
         state.flushes.is_under_way = false;
+        self.changed.notify_all();
         state.flushes.last = self.machine.now();
         state.flushes.has_failed = outcome.is_err();
         for id in std::mem::take(&mut state.flushes.awaited_by) {
@@ -71,7 +70,12 @@ impl Shared {
 
     /// Frees all memory that can be freed without ending a cell. Takes milliseconds, most of them without the lock.
     pub(super) fn make_room<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.flush(self.reap_all(state))
+        let mut state = self.reap_all(state);
+        // The tables that another thread flushes are in no list meanwhile.
+        while state.flushes.is_under_way {
+            state = self.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
+        }
+        self.flush(state)
     }
 
     /// Releases all garbage, giving up the lock between steps.
@@ -94,8 +98,10 @@ impl Shared {
         if shortage == Shortage::Machine && (state.frames.reclaim_deficit() || state.evict(None)) {
             return Some(self.reap_all(state));
         }
-        let any = state.frames.has_garbage() || state.frames.quarantined() > 0;
-        if any && !std::mem::replace(&mut attempts.is_flushed, true) {
+        if state.frames.has_garbage() {
+            return Some(self.reap_all(state));
+        }
+        if state.has_quarantined_tables() && !std::mem::replace(&mut attempts.is_flushed, true) {
             return Some(self.make_room(state));
         }
         if shortage == Shortage::Quota {
@@ -149,6 +155,35 @@ impl Shared {
 }
 
 impl State {
+    /// Frees memory for cells that wait for admission, or has an idle cell fall asleep if cells use more than they may while some idle.
+    fn free_memory_for_others(&mut self) {
+        self.sleepers.is_search_unfinished = false;
+        if self.frames.has_garbage() {
+            return;
+        }
+        let awaits_memory = self.gatekeeper.awaits_memory() && !self.has_quarantined_tables();
+        if awaits_memory && self.evict(None) {
+            self.sleepers.is_search_unfinished = true;
+        } else if awaits_memory || self.exceeds_resident_limit() {
+            self.sleepers.is_search_unfinished = self.request_swap_out(awaits_memory) == SwapOutRequest::Unfinished;
+        }
+    }
+
+    /// Whether tables become free when a flush ends.
+    pub(super) fn has_quarantined_tables(&self) -> bool {
+        self.frames.quarantined() > 0 || self.flushes.is_under_way
+    }
+
+    /// When idle cells that cannot sleep now are tried again for cells that wait for admission.
+    fn next_search(&self, now: Nanos) -> Nanos {
+        // A flush and the end of a cell's way to sleep come first.
+        if !self.gatekeeper.awaits_memory() || self.has_quarantined_tables() || self.sleepers.is_any_leaving() {
+            return Nanos::NEVER;
+        }
+        let retry = Some(self.sleepers.swap_retry_at).filter(|at| *at > now);
+        self.sleepers.idle.next_deferred().into_iter().chain(retry).max().unwrap_or(Nanos::NEVER)
+    }
+
     /// Whether a flush is needed, by a cell that is out of memory or by one that is not admitted for want of it.
     fn flush_is_awaited(&self) -> bool {
         let gate = self.gatekeeper.awaits_memory() && (self.frames.quarantined() > 0 || self.frames.has_garbage());
@@ -164,10 +199,11 @@ impl State {
 
     /// When housekeeping is next due: the next alarm, requested flush or frame arrival, or at once if children of ended cells live.
     pub(super) fn next_housekeeping(&mut self) -> Nanos {
-        if !self.orphans.is_empty() || !self.released.is_empty() {
+        if !self.orphans.is_empty() || !self.released.is_empty() || self.sleepers.is_search_unfinished {
             return Nanos(0);
         }
         let flush = if self.flush_is_awaited() { self.flushes.last + FLUSH_INTERVAL } else { Nanos::NEVER };
-        self.next_alarm().min(flush).min(self.networks.next_arrival())
+        let search = self.next_search(self.frames.machine().now());
+        self.next_alarm().min(flush).min(search).min(self.networks.next_arrival())
     }
 }

@@ -66,9 +66,9 @@ impl IdleQueue {
         !self.waiting.is_empty() || !self.just_woken.is_empty()
     }
 
-    /// Whether deferred cells are tried again until then.
-    pub(super) fn has_deferred(&self, until: Nanos) -> bool {
-        self.deferred.peek().is_some_and(|Reverse((at, _))| *at <= until)
+    /// When the first of the deferred cells is tried again.
+    pub(super) fn next_deferred(&self) -> Option<Nanos> {
+        self.deferred.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Number of entries.

@@ -17,6 +17,7 @@ use crate::device::console::Console;
 use crate::limits::MIN_QUOTA;
 use crate::memory::{AccountId, Frames, SpaceSet};
 use crate::sched::allowance::Allowance;
+use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_DEPTH};
 use pando_abi::{Event, EventSet, Refusal, Registers};
 use pando_machine::{Context, PageCount};
@@ -76,7 +77,11 @@ impl State {
             }
             Operation::Watch(mask) => cell.watch.mask = *mask,
             Operation::Halt => self.request_halt(id),
-            Operation::Resume(mode) => self.resume(id, *mode),
+            Operation::Resume(mode) => {
+                // A clone may share the page. Nothing has changed yet, so that this may be tried again.
+                cell.memory.make_exclusive(frames, VIRTUAL_REGISTERS)?;
+                self.resume(id, *mode);
+            }
             Operation::SetState(state) => execution.set_state(cell, frames, state)?,
             Operation::WithdrawFreeze => {
                 cell.stop_request.withdraw_freeze();

@@ -173,6 +173,10 @@ pub(super) struct Sleepers {
     pub(super) last_swap_out: Option<Nanos>,
     /// Number of cells that fall asleep because memory is short, those in the queue included.
     pub(super) swap_outs: usize,
+    /// Number of cells whose records are being written, for whatever reason. They free memory soon.
+    pub(super) leaving: usize,
+    /// A search for an idle cell was not finished: the next housekeeping continues it.
+    pub(super) is_search_unfinished: bool,
     /// Idle cells fall asleep while cells use more than this. `None`: while they use more than there is.
     pub(super) resident_limit: Option<PageCount>,
     /// The cell whose restore needs more memory than is free. Others wait until it is complete.
@@ -228,6 +232,11 @@ impl Sleepers {
     /// Takes the next cell that falls asleep because memory is short.
     pub(super) fn pop_swap_out(&mut self) -> Option<CellId> {
         self.swap_out_queue.pop_front()
+    }
+
+    /// Whether a cell falls asleep, or is about to because memory is short.
+    pub(super) fn is_any_leaving(&self) -> bool {
+        self.swap_outs > 0 || self.leaving > 0
     }
 
     /// Whether cells wait for the thread that puts them to sleep because memory is short.

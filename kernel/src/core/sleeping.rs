@@ -85,6 +85,8 @@ impl Shared {
         };
         let mut state = self.lock();
         let slept = state.end_falling_asleep(id, difference, record, &**swap);
+        state.sleepers.leaving -= 1;
+        state.wake_swap_out_waiters();
         if slept == Ok(SleepOutcome::Asleep) && state.sleepers.reclaim_due.is_none() {
             state.sleepers.reclaim_due = Some(self.machine.now() + RECLAIM_DELAY);
             self.sleeper.notify_one();
@@ -230,7 +232,7 @@ impl State {
             // Ended cells, and those that have another place, leave entries.
             sleepers.idle.retain(|id, place| cells.get_mut(id).is_some_and(|live| live.idleness.is_at(place)));
         }
-        if !self.sleepers.swap_out_waiters.is_empty() && self.request_swap_out() == SwapOutRequest::Unfinished {
+        if !self.sleepers.swap_out_waiters.is_empty() && self.request_swap_out(true) == SwapOutRequest::Unfinished {
             // They continue the search.
             self.wake_swap_out_waiters();
         }
@@ -298,6 +300,7 @@ impl State {
         }
         let memory = live.cell.memory.detach();
         let base = live.base.and_then(|base| bases.memory(base)).map(|(base, account)| base.clone_set(frames, account));
+        self.sleepers.leaving += 1;
         Ok(Some(MemoryDifference::new(memory, base)))
     }
 

@@ -442,7 +442,7 @@ impl State {
     /// The cell that the policy would end among the children of a cell, or among the cells of the operator.
     fn largest_of(&mut self, parent: Option<CellId>) -> Option<CellId> {
         let State { cells, frames, memory_policy, .. } = self;
-        let siblings = cells.iter().filter(|live| live.parent.map(|parent| parent.cell) == parent && !is_kept(live));
+        let siblings = cells.iter().filter(|live| live.parent.map(|parent| parent.cell) == parent && !is_kept(live) && !is_leaving(live));
         memory_policy.victim(&mut siblings.map(|live| (live.cell.id, frames.usage(live.cell.memory.account()).used)))
     }
 
@@ -510,6 +510,11 @@ fn is_kept(live: &LiveCell) -> bool {
         RunState::Frozen => live.cell.is_template,
         _ => false,
     }
+}
+
+/// Whether a cell falls asleep: it frees its memory, and would not do so earlier if it ended.
+fn is_leaving(live: &LiveCell) -> bool {
+    live.sleep.as_ref().is_some_and(|sleep| matches!(sleep.stage, SleepStage::Leaving))
 }
 
 /// The end of a cell that could not get a page.

@@ -75,12 +75,18 @@ impl Kernel {
         let mut state = shared.make_room(shared.lock());
         while state.frames.available() < pages {
             let found = state.take_longest_idle(shared.machine.now(), false);
-            drop(state);
             match found {
-                IdleSearch::Found(id) => attempts.note(shared.swap_out(id)),
+                IdleSearch::None if state.sleepers.is_any_leaving() => drop(shared.await_change(state)),
                 IdleSearch::None => return false,
+                IdleSearch::Found(id) => {
+                    drop(state);
+                    attempts.note(shared.swap_out(id));
+                }
                 IdleSearch::Unfinished if attempts.is_over() => return false,
-                IdleSearch::Unfinished => attempts.begin(),
+                IdleSearch::Unfinished => {
+                    drop(state);
+                    attempts.begin();
+                }
             }
             // Cells that wake up meanwhile may need as much again.
             if attempts.must_stop() || begun.elapsed() >= MAKE_AVAILABLE_MAX {
@@ -108,7 +114,12 @@ impl Kernel {
     /// Withholds this many pages from all cells, in place of an earlier number. They do not count as free. If fewer are free, cached blocks
     /// are dropped that no cell maps, and nothing is allocated until enough pages have become free: [`Kernel::make_available`] helps.
     pub fn withhold(&self, pages: PageCount) {
-        self.shared.lock().frames.withhold(pages);
+        let mut state = self.shared.lock();
+        state.frames.withhold(pages);
+        // There may be more than before.
+        state.wake_swap_out_waiters();
+        self.shared.notify(&mut state);
+        drop(state);
         while self.shared.lock().frames.reclaim_deficit() {}
     }
 
@@ -159,12 +170,20 @@ impl Shared {
             }
             IdleSearch::None => {}
         }
-        if is_over || !state.sleepers.has_threads || !state.can_swap_out(now) || !state.has_busy_cells(0) {
+        // One that falls asleep frees memory, however long that takes.
+        let may_idle = state.has_busy_cells(0) || state.has_deferred(now);
+        let may_sleep = state.sleepers.has_threads && state.can_swap_out(now) && may_idle && !is_over;
+        if !may_sleep && !state.sleepers.is_any_leaving() {
             return None;
         }
         attempts.begin();
         attempts.is_flushed = false;
-        Some(self.changed.wait_timeout(state, MEMORY_WAIT_INTERVAL).expect("a kernel whose lock was poisoned must not go on").0)
+        Some(self.await_change(state))
+    }
+
+    /// Waits a little until the state of a cell has changed.
+    fn await_change<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, MEMORY_WAIT_INTERVAL).expect("a kernel whose lock was poisoned must not go on").0
     }
 
     /// Tries to put an idle cell to sleep because memory is short. `false`: it stays awake, and another one may be chosen.
@@ -191,12 +210,13 @@ impl Shared {
 }
 
 impl State {
-    /// Has an idle cell fall asleep because memory is short, if none does already.
-    pub(super) fn request_swap_out(&mut self) -> SwapOutRequest {
-        if self.sleepers.swap_outs > 0 {
+    /// Has an idle cell fall asleep because memory is short, if none does already; one that has just woken up only if there is no other,
+    /// and if it `includes_woken`.
+    pub(super) fn request_swap_out(&mut self, includes_woken: bool) -> SwapOutRequest {
+        if self.sleepers.is_any_leaving() {
             return SwapOutRequest::UnderWay;
         }
-        match self.take_longest_idle(self.frames.machine().now(), true) {
+        match self.take_longest_idle(self.frames.machine().now(), includes_woken) {
             IdleSearch::Found(id) => {
                 self.sleepers.queue_swap_out(id);
                 self.notifications.has_sleeper = true;
@@ -207,16 +227,18 @@ impl State {
         }
     }
 
-    /// Whether cells use more than they may while some idle. Memory that is still being released counts as used.
+    /// Whether cells use more than they may while some idle. Memory that is still being released counts as used, but for tables that wait
+    /// for a flush.
     pub(super) fn exceeds_resident_limit(&self) -> bool {
-        self.sleepers.resident_limit.is_some_and(|limit| self.frames.used_by_cells() > limit)
+        let used = self.frames.used_by_cells().0.saturating_sub(self.frames.quarantined() as u64);
+        self.sleepers.resident_limit.is_some_and(|limit| used > limit.0)
     }
 
     /// Lets a cell on a vCPU wait for memory until another one has fallen asleep, or idles and can. `false`: none can, or the cell has
     /// waited long enough.
     pub(super) fn try_wait_for_swap_out(&mut self, id: CellId) -> bool {
         let now = self.frames.machine().now();
-        match self.request_swap_out() {
+        match self.request_swap_out(true) {
             SwapOutRequest::UnderWay => return true,
             SwapOutRequest::Unfinished => {}
             // Others run, or could not sleep a moment ago.
@@ -241,7 +263,7 @@ impl State {
         let execution = &mut self.running(id).0.execution;
         execution.transition(RunState::AwaitingMemory);
         let deadline = execution.memory_deadline;
-        let is_none_falling_asleep = self.sleepers.swap_outs == 0;
+        let is_none_falling_asleep = !self.sleepers.is_any_leaving();
         let now = self.frames.machine().now();
         let may_idle = self.has_busy_cells(1) || self.has_deferred(now);
         let can_search = deadline.is_none() || self.sleepers.idle.has_candidates() || !may_idle;
@@ -263,7 +285,7 @@ impl State {
 
     /// Whether cells that could not sleep are tried again within the time for which memory is waited for.
     fn has_deferred(&self, now: Nanos) -> bool {
-        self.sleepers.idle.has_deferred(now + MEMORY_WAIT_MAX)
+        self.sleepers.idle.next_deferred().is_some_and(|at| at <= now + MEMORY_WAIT_MAX)
     }
 
     /// Whether cells run or are runnable, besides `own` of those that run.

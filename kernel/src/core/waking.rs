@@ -7,7 +7,7 @@
 use super::error::OperatorError;
 use super::records::{ChunkReader, StoredRecord};
 use super::sleepers::{SleepStage, Sleepers};
-use super::state::State;
+use super::state::{State, end_for};
 use super::swap_out::ReclaimAttempts;
 use super::{Kernel, Shared};
 use crate::cell::CellId;
@@ -159,9 +159,10 @@ impl Shared {
                             state = relieved;
                             continue;
                         }
-                        (unrelieved, false) => {
-                            state = unrelieved;
-                            shortage.to_string()
+                        (mut unrelieved, false) => {
+                            restore.finish().release(&mut unrelieved.frames);
+                            unrelieved.lose(id, end_for(shortage));
+                            return (unrelieved, false);
                         }
                     }
                 }
@@ -305,7 +306,12 @@ impl State {
 
     /// Ends a cell whose memory cannot be restored.
     fn end_lost_cell(&mut self, id: CellId, cause: &str) {
+        self.lose(id, End::Host(format!("the memory of the sleeping cell could not be restored: {cause}")));
+    }
+
+    /// Ends a cell that does not wake up.
+    fn lose(&mut self, id: CellId, end: End) {
         self.sleepers.counters.lost += u64::from(self.living(id).is_some());
-        self.end(id, End::Host(format!("the memory of the sleeping cell could not be restored: {cause}")));
+        self.end(id, end);
     }
 }

@@ -45,6 +45,13 @@ fn start_with(machine: Arc<dyn Machine>, sleep_after: Option<Duration>) -> (Kern
 /// A cell that writes `pages` pages, and checks and rewrites them whenever [`Event::Console`] comes. [`Event::Interrupt`] ends it with
 /// status 0, wrong data with [`WRONG`].
 fn checker(kernel: &Kernel, pages: u64) -> CellId {
+    let id = built_checker(kernel, pages);
+    kernel.start(id).expect("it was not started before");
+    id
+}
+
+/// The same cell, which is not started.
+fn built_checker(kernel: &Kernel, pages: u64) -> CellId {
     let mut asm = Asm::new();
     let (wrong, done) = (asm.label(), asm.label());
     let exit = |asm: &mut Asm, status| {
@@ -79,8 +86,20 @@ fn checker(kernel: &Kernel, pages: u64) -> CellId {
     kernel.write(id, CODE, &code).expect("its code is mapped");
     kernel.map(id, DATA, PageCount(pages), MapFlags::lazy(Permissions::READ_WRITE)).expect("room for its data");
     kernel.set_registers(id, Registers { rip: CODE, ..Registers::default() }).expect("it is not running");
-    kernel.start(id).expect("it was not started before");
     id
+}
+
+/// Waits until a cell is in a state.
+fn await_state(kernel: &Kernel, id: CellId, is_there: impl Fn(&RunState) -> bool) {
+    let limit = Instant::now() + TIMEOUT;
+    loop {
+        let state = kernel.inspect(id).expect("it lives").0;
+        if is_there(&state) {
+            return;
+        }
+        assert!(Instant::now() < limit, "it is {state:?}: {:?}", kernel.statistics());
+        std::thread::yield_now();
+    }
 }
 
 /// Puts a cell to sleep as soon as it waits.
@@ -294,6 +313,53 @@ fn storm_among_more_cells_than_fit(record_bytes: u64) {
         cells.iter().for_each(|id| finish(&kernel, *id));
         let counters = kernel.sleep_counters();
         assert!(counters.lost == 0, "{counters:?}");
+        check_empty(&kernel, &swap, before);
+    }
+}
+
+/// Memory that another thread frees is waited for: it ends neither the cell that falls asleep nor another one.
+#[test]
+fn a_cell_waits_until_another_one_has_fallen_asleep_on_request() {
+    if let Some((kernel, swap)) = on_kvm(PageCount(1 << 13), 2) {
+        let before = kernel.free();
+        let large = checker(&kernel, 2000);
+        await_state(&kernel, large, |state| matches!(state, RunState::Idle { .. }));
+        let small = built_checker(&kernel, 300);
+        kernel.settle();
+        kernel.withhold(PageCount(kernel.free().0 - 100));
+        let (begins, has_begun) = mpsc::channel();
+        let (release, is_released) = mpsc::channel();
+        swap.before_put(move || {
+            begins.send(()).expect("the test waits");
+            is_released.recv().expect("the test goes on");
+        });
+        std::thread::scope(|scope| {
+            let sleep = scope.spawn(|| kernel.sleep(large));
+            has_begun.recv().expect("the record is written");
+            kernel.start(small).expect("it was not started before");
+            await_state(&kernel, small, |state| matches!(state, RunState::AwaitingMemory));
+            release.send(()).expect("the write waits");
+            assert_eq!(sleep.join().expect("no panic"), Ok(SleepOutcome::Asleep));
+        });
+        await_state(&kernel, small, |state| matches!(state, RunState::Idle { .. }));
+        kernel.withhold(PageCount(0));
+        [large, small].iter().for_each(|id| finish(&kernel, *id));
+        check_empty(&kernel, &swap, before);
+    }
+}
+
+#[test]
+fn a_queued_cell_is_admitted_when_less_memory_is_withheld() {
+    for (kernel, swap) in kernels(PageCount(1 << 13), 1) {
+        let before = kernel.free();
+        let waits = built_checker(&kernel, 3);
+        kernel.settle();
+        kernel.withhold(kernel.free());
+        kernel.start(waits).expect("it was not started before");
+        assert!(matches!(kernel.inspect(waits).expect("it lives").0, RunState::Waiting));
+        kernel.withhold(PageCount(0));
+        await_state(&kernel, waits, |state| matches!(state, RunState::Idle { .. }));
+        finish(&kernel, waits);
         check_empty(&kernel, &swap, before);
     }
 }
