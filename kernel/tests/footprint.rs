@@ -85,7 +85,7 @@ fn greedy(lab: &mut Lab) -> CellId {
     asm.call_kernel(Hypercall::SpaceCreate {}).mov(R14, Rax).mov_imm(R13, SLOT_SIZE).mov_imm(Rbx, MOUNTS);
     let mount = asm.here();
     // Maps segment 1 repeatedly, each time at another address.
-    asm.mov_imm(Rdi, 1).mov(Rsi, R14).mov(Rdx, R13).mov_imm(Rax, Hypercall::Share { segment: 0, space: 0, address: 0 }.encode().0);
+    asm.mov_imm(Rdi, 1).mov(Rsi, R14).mov(Rdx, R13).mov_imm(Rax, Hypercall::SegmentMount { segment: 0, space: 0, address: 0 }.encode().0);
     asm.hypercall().mov_imm(R10, SLOT_SIZE).add(R13, R10).dec(Rbx).jump_if(Condition::NotZero, mount);
     asm.dec(R15).jump_if(Condition::NotZero, space);
     asm.call_kernel(Hypercall::Freeze {});

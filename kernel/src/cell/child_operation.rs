@@ -327,7 +327,7 @@ fn of_child_memory(call: Hypercall) -> Result<Option<ChildOperation>, Refusal> {
     let Some(bits) = holding_of_space(space) else { return Ok(None) };
     let child = holding(bits)?;
     // A segment of the caller cannot be mounted in a child.
-    if matches!(call, Hypercall::Share { .. }) {
+    if matches!(call, Hypercall::SegmentMount { .. }) {
         return Err(Refusal::BadArgument);
     }
     let own = if space as u32 == u32::MAX { CURRENT_SPACE } else { u64::from(space as u32) };
@@ -471,7 +471,7 @@ mod tests {
             assert_eq!(unmap(space), Ok(Some(ChildOperation::Memory { child, call, started: None })));
         }
         assert_eq!(unmap(1 << 32), Err(Refusal::NoSuchHolding));
-        let share = Hypercall::Share { segment: 1, space: child.space(0), address: 0 };
+        let share = Hypercall::SegmentMount { segment: 1, space: child.space(0), address: 0 };
         assert_eq!(ChildOperation::decode(share), Err(Refusal::BadArgument));
     }
 

@@ -209,7 +209,7 @@ impl Kernel {
     pub fn mount_segment(&self, id: CellId, address: u64) -> Result<SegmentIndex, OperatorError> {
         let segment = self.operate_on_memory(id, Hypercall::SegmentCreate {})?;
         for space in self.query("share memory in", id, |live, _| live.cell.memory.space_indices())? {
-            self.operate_on_memory(id, Hypercall::Share { segment, space: space.0.into(), address })?;
+            self.operate_on_memory(id, Hypercall::SegmentMount { segment, space: space.0.into(), address })?;
         }
         Ok(SegmentIndex(segment as u32))
     }

@@ -296,8 +296,8 @@ impl Trees {
             Hypercall::SpaceSwitch { space } => set.switch(place(space)).map(|()| 0),
             Hypercall::SpaceDestroy { space } => set.destroy_space(frames, place(space)).map(|()| 0),
             Hypercall::SegmentCreate {} => set.create_segment().map(|segment| u64::from(segment.0)),
-            Hypercall::Share { segment, space, address } => {
-                set.share(frames, SegmentIndex(segment as u32), place(space), address).map(|()| 0)
+            Hypercall::SegmentMount { segment, space, address } => {
+                set.mount_segment(frames, SegmentIndex(segment as u32), place(space), address).map(|()| 0)
             }
             Hypercall::SegmentDestroy { segment } => set.destroy_segment(frames, SegmentIndex(segment as u32)).map(|()| 0),
             _ => return,
