@@ -187,8 +187,8 @@ pub const START_QUANTUM: Duration = Duration::from_millis(500);
 /// Time after which it does not in any case: several starts share a vCPU, and others may need it as well.
 pub const ADMITTED_START_TIME: Duration = Duration::from_secs(4);
 
-/// The period of CPU shares: ten quanta, so that a share can be kept to a tenth without more switches than among equal cells.
-pub const SHARE_PERIOD: Duration = Duration::from_millis(100);
+/// The period of CPU limits: ten quanta, so that a limit can be kept to a tenth without more switches than among equal cells.
+pub const CPU_LIMIT_PERIOD: Duration = Duration::from_millis(100);
 
 /// How many cells that return from idling may overtake one that used up its quantum: compensation without starvation.
 pub const OVERTAKING: u32 = 8;

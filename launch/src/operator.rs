@@ -6,7 +6,7 @@ use crate::{LaunchError, Root};
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
 use pando_abi::{DescendantRecord, Event};
-use pando_kernel::{AdmissionCallback, CellId, ConsolePort, Counters, End, Kernel, Outcome, RunState, Share, Weight};
+use pando_kernel::{AdmissionCallback, CellId, ConsolePort, Counters, CpuLimit, End, Kernel, Outcome, RunState, Weight};
 use pando_machine::PageCount;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -108,11 +108,11 @@ pub trait Operator: Send + Sync {
     /// It was started, or there is not enough memory.
     fn write_arguments(&self, cell: CellId, block: &[u8]) -> Result<(), LaunchError>;
 
-    /// Limits a cell to a share of one vCPU's time.
+    /// Limits a cell to a part of one vCPU's time.
     ///
     /// # Errors
     /// There is no such living cell.
-    fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError>;
+    fn set_cpu_limit(&self, cell: CellId, share: CpuLimit) -> Result<(), LaunchError>;
 
     /// Sets the CPU weight of a cell with its descendants, among its siblings.
     ///
@@ -248,8 +248,8 @@ impl Operator for Kernel {
         Ok(self.write(cell, ARGUMENTS, block)?)
     }
 
-    fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
-        Ok(Kernel::set_share(self, cell, share)?)
+    fn set_cpu_limit(&self, cell: CellId, share: CpuLimit) -> Result<(), LaunchError> {
+        Ok(Kernel::set_cpu_limit(self, cell, share)?)
     }
 
     fn set_weight(&self, cell: CellId, weight: Weight) -> Result<(), LaunchError> {

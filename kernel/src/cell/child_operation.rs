@@ -3,11 +3,11 @@
 //!
 //! A cell is the operator of its children: most of these apply an [`Operation`] to a held cell, which the operator could apply as well.
 
+use super::cpu_limit::{CpuLimit, Weight};
 use super::end::End;
 use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::operation::Operation;
-use super::share::{Share, Weight};
 use super::watch::{ResumeMode, StateKind, WatchMask};
 use crate::memory::{BuildProgress, SwapNumber, TreeCursor};
 use pando_abi::cell_image::RECORD_BYTES;
@@ -436,7 +436,7 @@ fn limiting(kind: u64, value: u64) -> Result<Operation, Refusal> {
         limit::CELLS => Ok(Operation::LimitCells(u32::try_from(value).map_err(|_| Refusal::BadArgument)?)),
         limit::CPU => {
             let thousandths = u32::try_from(value).map_err(|_| Refusal::BadArgument)?;
-            Share::new(f64::from(thousandths) / 1000.0).map(Operation::Limit).ok_or(Refusal::BadArgument)
+            CpuLimit::new(f64::from(thousandths) / 1000.0).map(Operation::LimitCpu).ok_or(Refusal::BadArgument)
         }
         limit::CPU_WEIGHT => Weight::new(value).map(Operation::SetWeight).ok_or(Refusal::BadArgument),
         _ => Err(Refusal::BadArgument),

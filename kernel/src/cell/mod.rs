@@ -6,6 +6,7 @@
 pub(crate) mod batch;
 pub(crate) mod child_operation;
 pub mod counters;
+pub mod cpu_limit;
 pub mod end;
 pub mod execution;
 pub(crate) mod freeze;
@@ -15,7 +16,6 @@ pub(crate) mod memory_operation;
 pub(crate) mod message_operation;
 pub(crate) mod operation;
 pub mod run_state;
-pub mod share;
 pub mod traffic;
 pub mod upcall;
 pub mod virtual_registers;

@@ -12,8 +12,8 @@ use std::fmt;
 /// | `New` | `Frozen` | the cell is complete that an image describes |
 /// | `Waiting` | `Ready` | the gatekeeper admits the cell |
 /// | `Ready` | `Running` | a vCPU picks the cell |
-/// | `Ready` | `Throttled` | the cell has used its CPU share |
-/// | `Throttled` | `Ready` | the next period of its share begins |
+/// | `Ready` | `Throttled` | the cell has used the CPU time of its limit |
+/// | `Throttled` | `Ready` | the next period of its limit begins |
 /// | `Running` | `Ready` | its quantum is over, or it yields the vCPU |
 /// | `Running` | `Idle` | it waits for an event or a time |
 /// | `Idle` | `Ready` | the event or the time comes |
@@ -50,7 +50,7 @@ pub enum RunState {
         /// The time until which it waits.
         until: Nanos,
     },
-    /// Has used its share of the CPU, and waits for the next period.
+    /// Has used the CPU time of its limit, and waits for the next period.
     Throttled {
         /// The start of that period.
         until: Nanos,

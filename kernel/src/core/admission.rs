@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Admission: started cells wait until the gatekeeper admits them. Admitted cells of the operator start until they have settled.
 //!
-//! A cell settles when it idles for the first time, has ended, frozen or halted, has used its CPU share, or has had its start quantum on
-//! vCPUs. Because others may keep it from its quantum, it also settles after some time. So a queue always moves on, whatever cells do.
-//! Nested cells, and those that run by donations only, settle at once: their parents decide when they run.
+//! A cell settles when it idles for the first time, has ended, frozen or halted, has used the CPU time of its limit, or has had its start
+//! quantum on vCPUs. Because others may keep it from its quantum, it also settles after some time. So a queue always moves on, whatever
+//! cells do. Nested cells, and those that run by donations only, settle at once: their parents decide when they run.
 
 use super::Kernel;
 use super::error::OperatorError;

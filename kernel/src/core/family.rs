@@ -8,12 +8,12 @@ use super::holdings::{Cloner, Holding};
 use super::state::State;
 use crate::cell::CellId;
 use crate::cell::child_operation::CallerBytes;
+use crate::cell::cpu_limit::{CpuLimit, Weight};
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::share::{Share, Weight};
 use crate::cell::watch::WatchMask;
 use crate::device::console::part::ConsolePart;
-use crate::sched::allowance::Allowance;
+use crate::sched::cpu_budget::CpuBudget;
 use pando_abi::holding_record::{ChildRecord, HOLDING_WORDS, HoldingContent, HoldingRecord, MAX_HOLDINGS_WRITTEN};
 use pando_abi::watch::{HaltReason, REASON_WORDS};
 use pando_abi::{HoldingName, Refusal};
@@ -93,7 +93,7 @@ impl State {
             quota: frames.usage(account).quota.0,
             cells: frames.cell_quota(account),
             weight,
-            share: live.allowance.map_or(0, |allowance| (allowance.share().part() * 1000.0).round() as u64),
+            share: live.cpu_budget.map_or(0, |cpu_budget| (cpu_budget.limit().part() * 1000.0).round() as u64),
             mask: live.cell.watch.mask.bits(),
             is_halted_by_parent: live.cell.watch.is_halted_by_parent,
             has_control: live.control.is_some(),
@@ -132,14 +132,14 @@ impl State {
         let weight = Weight::new(record.weight).ok_or(Refusal::BadArgument)?;
         let share = match record.share {
             0 => None,
-            thousandths @ 1..=1000 => Share::new(thousandths as f64 / 1000.0),
+            thousandths @ 1..=1000 => CpuLimit::new(thousandths as f64 / 1000.0),
             _ => return Err(Refusal::BadArgument.into()),
         };
         let mask = WatchMask::from_bits(record.mask)?;
         let cell = self.clone_cell(root, PageCount(record.quota), Some(Cloner { cell: parent, is_view: false }))?;
         self.scheduler.set_weight(cell, weight);
         let (live, frames) = self.running(cell);
-        live.allowance = share.map(|share| Allowance::new(share, frames.machine().now()));
+        live.cpu_budget = share.map(|share| CpuBudget::new(share, frames.machine().now()));
         live.cell.watch.mask = mask;
         Ok(cell)
     }

@@ -6,17 +6,17 @@ use super::error::{OperationError, OperatorError};
 use super::holdings::{Cloner, Holding, Parent};
 use super::sleepers::Sleep;
 use super::state::State;
+use crate::cell::cpu_limit::Weight;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::freeze::FreezeMode;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::share::Weight;
 use crate::cell::{Cell, CellConfig, CellId};
 use crate::device::console::Console;
 use crate::limits::MIN_QUOTA;
 use crate::memory::{AccountId, Frames, SpaceSet};
-use crate::sched::allowance::Allowance;
+use crate::sched::cpu_budget::CpuBudget;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_DEPTH};
 use pando_abi::{Event, EventSet, Refusal, Registers};
 use pando_machine::{Context, PageCount};
@@ -91,7 +91,7 @@ impl State {
                 let (live, _) = self.require(id, requirement)?;
                 return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
-            Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
+            Operation::LimitCpu(share) => live.cpu_budget = Some(CpuBudget::new(*share, frames.machine().now())),
             Operation::SetWeight(weight) => self.set_weight(id, *weight),
             Operation::LimitMemory(quota) => limit_memory(cell, frames, sleep.as_deref_mut(), *quota)?,
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
@@ -174,8 +174,8 @@ impl State {
         let (cell, execution) = live.cell.clone_as(&live.execution, reservation.id, frames, reservation.account);
         let console = Console::new(wake).at_positions(live.console.positions());
         let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(wake_channel).at_positions(channel.positions())));
-        let allowance = live.allowance;
-        let clone = self.insert(reservation, LiveCell { channel, allowance, ..LiveCell::new(cell, execution, console) });
+        let cpu_budget = live.cpu_budget;
+        let clone = self.insert(reservation, LiveCell { channel, cpu_budget, ..LiveCell::new(cell, execution, console) });
         // Nested cells do not sleep.
         if parent.is_none() {
             self.set_base(source, clone);

@@ -11,7 +11,7 @@
 
 use super::scheduler::{ReadyReason, Scheduler};
 use crate::cell::CellId;
-use crate::cell::share::Weight;
+use crate::cell::cpu_limit::Weight;
 use crate::limits::{OVERTAKING, QUANTUM};
 use std::collections::BTreeMap;
 use std::time::Duration;

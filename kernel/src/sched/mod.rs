@@ -2,7 +2,7 @@
 //! Scheduling policies, each a small trait with a default: admission, the choice of the next cell, the victim when memory is
 //! short.
 
-pub(crate) mod allowance;
+pub(crate) mod cpu_budget;
 pub(crate) mod donation;
 pub mod fair_share;
 pub mod gatekeeper;

@@ -4,7 +4,7 @@
 use pando_abi::{Event, Hypercall};
 use pando_kernel::limits::START_QUANTUM;
 use pando_kernel::sched::Fifo;
-use pando_kernel::{CellId, Config, End, RunState, Share, Weight};
+use pando_kernel::{CellId, Config, CpuLimit, End, RunState, Weight};
 use pando_machine::PageCount;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Condition::NotZero;
@@ -176,8 +176,8 @@ fn cells_that_never_idle_keep_the_others_for_their_start_quantum() {
 fn a_cell_that_may_not_run_does_not_keep_the_others() {
     for mut lab in Lab::each(PageCount(1 << 14), || config(1)) {
         let mut started = Started::new(&lab, []);
-        let share = Share::new(0.000_001).expect("a share");
-        let limited = started.start(&lab, Spins, |id| lab.kernel.set_share(id, share).expect("it lives"));
+        let share = CpuLimit::new(0.000_001).expect("a share");
+        let limited = started.start(&lab, Spins, |id| lab.kernel.set_cpu_limit(id, share).expect("it lives"));
         let weightless = started.start(&lab, Spins, |id| lab.kernel.set_weight(id, Weight::new(0).expect("a weight")).expect("it lives"));
         let later = started.start(&lab, Spins, |_| {});
         let last = started.start(&lab, Idles, |_| {});

@@ -7,7 +7,7 @@ use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, EventSet, Hypercall, MapFlags, Permissions};
 use pando_kernel::RunState;
 use pando_kernel::sched::Gatekeeper;
-use pando_kernel::{CellId, Config, End, OperatorError, Share};
+use pando_kernel::{CellId, Config, CpuLimit, End, OperatorError};
 use pando_machine::PageCount;
 use pando_testing::asm::Register::{R12, R13, R14, Rax, Rbx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition};
@@ -131,7 +131,7 @@ fn a_cell_that_waits_is_stopped_at_once() {
     }
     for mut lab in Lab::both() {
         let id = counter(&lab, |_| ());
-        lab.kernel.set_share(id, Share::new(0.05).expect("a part")).expect("it lives");
+        lab.kernel.set_cpu_limit(id, CpuLimit::new(0.05).expect("a part")).expect("it lives");
         while !matches!(lab.kernel.inspect(id).expect("it lives").0, RunState::Throttled { .. }) {
             lab.turn(0);
         }

@@ -17,7 +17,7 @@ use pando_abi::layout::ARGUMENTS;
 use pando_abi::watch::{VECTOR_BYTES, state};
 use pando_abi::{DescendantRecord, Event, HoldingName};
 use pando_kernel::limits::DESCENDANTS_LISTED;
-use pando_kernel::{AdmissionCallback, CellId, ConsolePort, End, OperatorError, Outcome, Share, Weight};
+use pando_kernel::{AdmissionCallback, CellId, ConsolePort, CpuLimit, End, OperatorError, Outcome, Weight};
 use pando_machine::{CellsDevice, ConsoleRead, PageCount};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,7 +128,7 @@ impl Operator for NestedCells {
         self.ask(cell, |device, name| device.write(name, ARGUMENTS, block))
     }
 
-    fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
+    fn set_cpu_limit(&self, cell: CellId, share: CpuLimit) -> Result<(), LaunchError> {
         let thousandths = (share.part() * 1000.0).ceil() as u64;
         self.limit(cell, limit::CPU, thousandths)
     }
