@@ -119,7 +119,7 @@ impl State {
                 }
                 HoldingContent::Other => return Err(Refusal::BadArgument.into()),
             };
-            if !self.running(parent).0.holdings.place(record.name, holding) {
+            if !self.expect_living(parent).0.holdings.place(record.name, holding) {
                 child.into_iter().for_each(|child| self.abandon(child));
                 return Err(Refusal::BadArgument.into());
             }
@@ -138,7 +138,7 @@ impl State {
         let mask = WatchMask::from_bits(record.mask)?;
         let cell = self.clone_cell(root, PageCount(record.quota), Some(Cloner { cell: parent, is_view: false }))?;
         self.scheduler.set_weight(cell, weight);
-        let (live, frames) = self.running(cell);
+        let (live, frames) = self.expect_living(cell);
         live.cpu_budget = share.map(|share| CpuBudget::new(share, frames.machine().now()));
         live.cell.watch.mask = mask;
         Ok(cell)

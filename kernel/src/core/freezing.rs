@@ -168,7 +168,7 @@ impl State {
     /// # Errors
     /// A step that comes first.
     pub(super) fn quiesce(&mut self, id: CellId, now: Nanos) -> Result<(), NextStep> {
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         if let Some(write) = execution.unconfirmed {
             // The write is not retried here, and a clone must not see the old page.
             if let Err(shortage) = cell.memory.renew_path(frames, write.address) {

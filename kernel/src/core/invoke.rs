@@ -115,7 +115,7 @@ impl State {
     /// Sets the registers of a cell at rest. If it waits in a call of a port, it does not any more.
     fn set_registers(&mut self, id: CellId, registers: Registers) {
         self.roll_back_wait(id);
-        self.running(id).0.execution.context = Context { registers, ..Context::default() };
+        self.expect_living(id).0.execution.context = Context { registers, ..Context::default() };
     }
 
     /// Sets the CPU weight of a cell.
@@ -168,7 +168,7 @@ impl State {
         }
         let reservation = self.reserve(quota, parent)?;
         let (wake, wake_channel) = (self.waker(reservation.id), self.waker(reservation.id));
-        let (live, frames) = self.running(source);
+        let (live, frames) = self.expect_living(source);
         // A cell cannot keep its children from being ended when memory is short.
         live.cell.is_template |= parent.is_none() && live.execution.run_state() == RunState::Frozen;
         let (cell, execution) = live.cell.clone_as(&live.execution, reservation.id, frames, reservation.account);

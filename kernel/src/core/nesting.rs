@@ -153,7 +153,7 @@ impl State {
             Holding::Child { cell, control: None, .. } => {
                 let cell = *cell;
                 let opened = self.control(cell)?;
-                if let Some(Holding::Child { control, .. }) = self.running(holder).0.holdings.get_mut(name) {
+                if let Some(Holding::Child { control, .. }) = self.expect_living(holder).0.holdings.get_mut(name) {
                     *control = Some(Arc::clone(&opened));
                 }
                 Ok((cell, opened))
@@ -174,14 +174,14 @@ impl State {
     /// Gives a new child its limits, and its parent a holding of it. Returns the name.
     fn add_child_holding(&mut self, holder: CellId, child: CellId, limits: &ChildLimits) -> Result<u64, OperationError> {
         let holding = self.limited_child(child, limits.cells);
-        let name = self.running(holder).0.holdings.insert(holding);
+        let name = self.expect_living(holder).0.holdings.insert(holding);
         // There was room when the child's place was reserved.
         Ok(name.ok_or(Refusal::TooMany)?.bits())
     }
 
     /// Limits the descendants of a new child. Returns a holding of it.
     pub(super) fn limited_child(&mut self, child: CellId, cells: u32) -> Holding {
-        let (live, frames) = self.running(child);
+        let (live, frames) = self.expect_living(child);
         frames.set_cell_quota(live.cell.memory.account(), cells);
         Holding::Child { cell: child, console: Arc::clone(live.console.port()), control: None }
     }

@@ -222,11 +222,11 @@ impl State {
         if requirement.is_met_by(state) { Ok((live, frames)) } else { Err(OperationError::WrongState { cell: id, state, requirement }) }
     }
 
-    /// A cell that is known to live, and the frames.
+    /// The living cell with this identifier, and the frames.
     ///
     /// # Panics
-    /// It has ended. The caller has looked it up under the same lock, or runs it: only that vCPU may end it.
-    pub(super) fn running(&mut self, id: CellId) -> (&mut LiveCell, &mut Frames) {
+    /// There is none. The caller has looked it up under the same lock, or its vCPU runs the cell, which no other vCPU then ends.
+    pub(super) fn expect_living(&mut self, id: CellId) -> (&mut LiveCell, &mut Frames) {
         self.living(id).expect("it was looked up under the same lock, or runs on this vCPU")
     }
 
@@ -289,7 +289,7 @@ impl State {
 
     /// Makes a cell wait for an event, at most until `until`.
     pub(super) fn make_idle(&mut self, id: CellId, until: Nanos) {
-        let (live, _) = self.running(id);
+        let (live, _) = self.expect_living(id);
         live.execution.transition(RunState::Idle { until });
         live.execution.resumption = Resumption::WithEvents;
         if until != Nanos::NEVER {

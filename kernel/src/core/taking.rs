@@ -109,7 +109,7 @@ impl State {
         if self.frames.has_garbage() {
             return false;
         }
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         let Usage { quota, retired, .. } = frames.usage(cell.memory.account());
         let has_many_retired = retired.0 > quota.0 / RETIRED_PART && execution.flush_waits < FLUSH_WAITS;
         cell.watch.mask.contains(WatchMask::SHORTAGE) && !has_many_retired
@@ -135,7 +135,7 @@ impl State {
     /// Halts a cell whose instruction or call is not done: it is made again afterwards. Its parent may change its tables meanwhile, so a
     /// copied page must be visible to all CPUs first. The account may be full.
     pub(super) fn halt_unfinished(&mut self, id: CellId, reason: HaltReason) -> NextStep {
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         if let Some(write) = execution.unconfirmed {
             match cell.memory.renew_path_overdrawn(frames, write.address) {
                 Ok(()) => {}

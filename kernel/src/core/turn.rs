@@ -43,7 +43,7 @@ impl State {
     /// runnable here and now, or the time of its limit is used up.
     pub(super) fn pick_after_message(&mut self, switch: DirectSwitch, now: Nanos) -> Option<TimeSlice> {
         let DirectSwitch { cell, until } = switch;
-        if now >= until || self.scheduler.is_urgent() || !self.is_ready(cell) || self.running(cell).0.donation.is_some() {
+        if now >= until || self.scheduler.is_urgent() || !self.is_ready(cell) || self.expect_living(cell).0.donation.is_some() {
             return None;
         }
         if !self.scheduler.take(cell) {
@@ -87,7 +87,7 @@ impl State {
             match self.time_left(turn.cell, now) {
                 Ok(left) => turn.most = turn.most.min(left),
                 Err(until) => {
-                    self.running(turn.cell).0.execution.transition(RunState::Throttled { until });
+                    self.expect_living(turn.cell).0.execution.transition(RunState::Throttled { until });
                     self.set_alarm(turn.cell, until);
                     self.settle(turn.cell);
                     // Another cell of the family may run.
@@ -95,7 +95,7 @@ impl State {
                     continue;
                 }
             }
-            let Some(donation) = self.running(turn.cell).0.donation else { return Some(turn) };
+            let Some(donation) = self.expect_living(turn.cell).0.donation else { return Some(turn) };
             match self.next_for_donor(turn.cell, donation, now) {
                 Ok((next, most)) => {
                     turn.most = turn.most.min(most);
@@ -103,7 +103,7 @@ impl State {
                     turn.cell = next;
                 }
                 Err(end) => {
-                    let live = self.running(turn.cell).0;
+                    let live = self.expect_living(turn.cell).0;
                     live.donation = None;
                     live.execution.context.registers.rax = end as u64;
                     return Some(turn);
@@ -123,7 +123,7 @@ impl State {
             Some(_) if donation.left.is_zero() => return Err(DonationEnd::TimeOver),
             Some(_) => {}
         }
-        let (live, frames) = self.running(donor);
+        let (live, frames) = self.expect_living(donor);
         let timer = live.cell.idles_until(frames, Nanos::NEVER);
         // The rest of the donor's quantum, or a new one.
         let rest = Some(live.execution.quantum_rest).filter(|rest| !rest.is_zero()).unwrap_or(Duration::MAX);
@@ -208,7 +208,7 @@ impl State {
 
     /// Makes a cell runnable that has left its vCPU in the middle of its quantum, or at the end.
     pub(super) fn make_ready_after_quantum(&mut self, id: CellId) {
-        let is_over = self.running(id).0.execution.quantum_rest.is_zero();
+        let is_over = self.expect_living(id).0.execution.quantum_rest.is_zero();
         self.make_ready(id, if is_over { ReadyReason::Turn } else { ReadyReason::Interrupted });
     }
 

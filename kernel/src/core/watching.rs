@@ -73,7 +73,7 @@ impl State {
 
     /// Lets a halted cell continue.
     pub(super) fn resume(&mut self, id: CellId, mode: ResumeMode) {
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         let reason = live.cell.watch.reason.take();
         live.cell.watch.is_stepping = mode == ResumeMode::Step;
         let prepared = match (mode, reason) {

@@ -94,7 +94,7 @@ impl State {
     /// # Errors
     /// A page is not there yet, or the cell may not access it.
     pub(super) fn prefault_message(&mut self, id: CellId, message: &MessageDescription) -> Result<(), OperationError> {
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         let CallerBytes { address, count } = message.bytes;
         for place in pages_of(address, count) {
             live.cell.memory.read(frames, place, &mut [0], CopyAuthority::Cell)?;
