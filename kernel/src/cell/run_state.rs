@@ -8,9 +8,9 @@ use std::fmt;
 ///
 /// | from | to | when |
 /// |---|---|---|
-/// | `New` | `Waiting` | the operator starts the cell |
+/// | `New` | `AwaitingAdmission` | the operator starts the cell |
 /// | `New` | `Frozen` | the cell is complete that an image describes |
-/// | `Waiting` | `Ready` | the gatekeeper admits the cell |
+/// | `AwaitingAdmission` | `Ready` | the gatekeeper admits the cell |
 /// | `Ready` | `Running` | a vCPU picks the cell |
 /// | `Ready` | `Throttled` | the cell has used the CPU time of its limit |
 /// | `Throttled` | `Ready` | the next period of its limit begins |
@@ -20,7 +20,7 @@ use std::fmt;
 /// | `Running` | `AwaitingMemory` | it needs memory that a flush or the sleep of an idle cell will free |
 /// | `AwaitingMemory` | `Ready` | that is done |
 /// | `Running` | `Frozen` | it freezes itself, or completes a forced freeze |
-/// | `Waiting`, `Idle` | `Frozen` | it is frozen by force |
+/// | `AwaitingAdmission`, `Idle` | `Frozen` | it is frozen by force |
 /// | `Running`, `Idle` | `Halted` | a watched event has happened, or its parent halts it |
 /// | `Halted` | `Ready` | its parent resumes it |
 /// | `Idle` | `Asleep` | its memory leaves for swap space |
@@ -32,7 +32,7 @@ pub enum RunState {
     /// Being built; not yet started.
     New,
     /// Waits for admission by the gatekeeper.
-    Waiting,
+    AwaitingAdmission,
     /// Waits for its quantum.
     Ready,
     /// Has a vCPU.
@@ -67,17 +67,26 @@ impl RunState {
     /// Whether a transition leads from this state to `next`.
     #[must_use]
     pub const fn can_become(self, next: RunState) -> bool {
-        use RunState::{Asleep, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
+        use RunState::{Asleep, AwaitingAdmission, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled};
         match (self, next) {
-            (New, Waiting | Frozen)
-            | (Waiting, Ready | Frozen)
+            (New, AwaitingAdmission | Frozen)
+            | (AwaitingAdmission, Ready | Frozen)
             | (Ready, Running { .. } | Throttled { .. })
             | (Running { .. }, Ready | Idle { .. } | AwaitingMemory | Frozen | Halted)
             | (Idle { .. }, Ready | Frozen | Halted | Asleep { .. })
             | (Asleep { .. }, Idle { .. })
             | (Throttled { .. } | AwaitingMemory | Halted, Ready) => true,
             (
-                New | Waiting | Ready | Running { .. } | Idle { .. } | Asleep { .. } | Throttled { .. } | AwaitingMemory | Halted | Frozen,
+                New
+                | AwaitingAdmission
+                | Ready
+                | Running { .. }
+                | Idle { .. }
+                | Asleep { .. }
+                | Throttled { .. }
+                | AwaitingMemory
+                | Halted
+                | Frozen,
                 _,
             ) => false,
         }
@@ -88,7 +97,7 @@ impl RunState {
     pub const fn word(self) -> &'static str {
         match self {
             RunState::New => "new",
-            RunState::Waiting => "queued",
+            RunState::AwaitingAdmission => "queued",
             RunState::Ready => "runnable",
             RunState::Running { .. } => "running",
             RunState::Idle { .. } => "idle",
@@ -104,9 +113,12 @@ impl RunState {
     #[must_use]
     pub const fn is_at_rest(self) -> bool {
         match self {
-            RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingMemory | RunState::Halted | RunState::Frozen => {
-                true
-            }
+            RunState::New
+            | RunState::AwaitingAdmission
+            | RunState::Idle { .. }
+            | RunState::AwaitingMemory
+            | RunState::Halted
+            | RunState::Frozen => true,
             RunState::Ready | RunState::Running { .. } | RunState::Asleep { .. } | RunState::Throttled { .. } => false,
         }
     }
@@ -116,7 +128,7 @@ impl fmt::Display for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             RunState::New => "not started",
-            RunState::Waiting => "queued for its start",
+            RunState::AwaitingAdmission => "queued for its start",
             RunState::Ready => "runnable",
             RunState::Running { .. } => "running",
             RunState::Idle { .. } => "idle",
@@ -189,13 +201,13 @@ impl Requirement {
 
 #[cfg(test)]
 mod tests {
-    use super::RunState::{self, Asleep, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
+    use super::RunState::{self, Asleep, AwaitingAdmission, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled};
     use pando_machine::Nanos;
 
     const UNTIL: Nanos = Nanos(1);
     const ALL: [RunState; 10] = [
         New,
-        Waiting,
+        AwaitingAdmission,
         Ready,
         Running { vcpu: 0 },
         Idle { until: UNTIL },

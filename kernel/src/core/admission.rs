@@ -84,7 +84,7 @@ impl State {
     fn admit(&mut self, id: CellId, now: Nanos) -> bool {
         let has_weight = self.scheduler.weight(id).get() > 0;
         let State { cells, networks, gatekeeper, start_deadlines, .. } = self;
-        let Some(live) = cells.get_mut(id).filter(|live| live.execution.run_state() == RunState::Waiting) else {
+        let Some(live) = cells.get_mut(id).filter(|live| live.execution.run_state() == RunState::AwaitingAdmission) else {
             gatekeeper.settle(id);
             return false;
         };
@@ -124,7 +124,7 @@ impl State {
 
     /// Whether a cell waits for admission.
     pub(super) fn is_queued(&mut self, id: CellId) -> bool {
-        self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::Waiting)
+        self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingAdmission)
     }
 
     /// Charges a cell that starts for its time on a vCPU. It settles if that is used up, or if it waits for something.

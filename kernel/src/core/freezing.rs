@@ -102,7 +102,7 @@ impl State {
         let Some((live, _)) = self.living(id) else { return };
         match live.execution.run_state() {
             RunState::New | RunState::Halted | RunState::Frozen => {}
-            RunState::Waiting | RunState::Idle { .. } => self.force_freeze(id),
+            RunState::AwaitingAdmission | RunState::Idle { .. } => self.force_freeze(id),
             RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingMemory => {
                 live.cell.stop_request.freeze(FreezeMode::Forced);
                 self.recall_donation(id);

@@ -64,7 +64,7 @@ impl State {
             Operation::Create(_) => return Err(Refusal::NoSuchCall.into()),
             Operation::Clone { quota } => return self.clone_cell(id, *quota, None).map(|id| OperationProgress::Done(id.to_bits())),
             Operation::Start => {
-                execution.transition(RunState::Waiting);
+                execution.transition(RunState::AwaitingAdmission);
                 self.queue_for_admission(id);
                 self.forget_own_base(id);
             }

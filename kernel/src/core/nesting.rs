@@ -346,7 +346,7 @@ pub(super) fn living_state(live: &LiveCell) -> ChildState {
         RunState::New => ChildState::New,
         RunState::Frozen => ChildState::Frozen,
         RunState::Halted => ChildState::Halted,
-        RunState::Waiting
+        RunState::AwaitingAdmission
         | RunState::Ready
         | RunState::Running { .. }
         | RunState::Idle { .. }

@@ -282,7 +282,7 @@ impl State {
         let until = match live.execution.run_state() {
             RunState::Idle { until } => until,
             RunState::Asleep { .. } => return Ok(None),
-            RunState::Waiting => return Err(refuse("it is queued for its start")),
+            RunState::AwaitingAdmission => return Err(refuse("it is queued for its start")),
             _ => return Err(refuse("it does not wait for an event")),
         };
         if let Some(reason) = sleep_refusal(live, frames, networks) {

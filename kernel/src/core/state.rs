@@ -247,7 +247,7 @@ impl State {
             return false;
         }
         live.cell.events = live.cell.events.with(event);
-        if state == RunState::Waiting {
+        if state == RunState::AwaitingAdmission {
             // The end of the input needs no answer.
             let is_needed = event != Event::Console || live.has_input();
             return is_needed && self.expedite(id);

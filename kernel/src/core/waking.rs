@@ -50,7 +50,7 @@ impl Shared {
             let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell(id))?;
             match live.execution.run_state() {
                 RunState::Asleep { .. } => {}
-                RunState::Waiting => {
+                RunState::AwaitingAdmission => {
                     state.notifications.has_runnable_cell |= state.expedite(id);
                     self.notify(&mut state);
                     return Ok(());

@@ -29,7 +29,7 @@ impl State {
         match live.execution.run_state() {
             RunState::New | RunState::Halted | RunState::Frozen => {}
             RunState::Idle { .. } => self.halt(id, HaltReason::Requested),
-            RunState::Waiting | RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingMemory => {
+            RunState::AwaitingAdmission | RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingMemory => {
                 live.cell.watch.must_halt = true;
                 self.recall_donation(id);
             }

@@ -81,7 +81,7 @@ fn the_gatekeeper_chooses_the_admitted_cells() {
         lab.run_all();
         assert!(ids[..2].iter().all(|id| lab.kernel.collect(*id).is_some()));
         for id in &ids[2..] {
-            assert_eq!(lab.kernel.inspect(*id).expect("it waits").0, RunState::Waiting);
+            assert_eq!(lab.kernel.inspect(*id).expect("it waits").0, RunState::AwaitingAdmission);
         }
     }
 }
@@ -99,7 +99,7 @@ fn the_default_gatekeeper_lets_in_by_order_of_asking_once_there_is_memory() {
             lab.kernel.create(pando_kernel::CellConfig { quota: PageCount(256), host_name: String::new() }).expect("room for a cell");
         lab.kernel.start(waiting).expect("it was not started before");
         lab.run_all();
-        assert_eq!(lab.kernel.inspect(waiting).expect("it waits").0, RunState::Waiting);
+        assert_eq!(lab.kernel.inspect(waiting).expect("it waits").0, RunState::AwaitingAdmission);
         lab.kernel.end(big, End::Killed).expect("it lives");
         lab.kernel.settle();
         // It was not queued again: it is admitted because there is memory. Without code it faults.

@@ -369,7 +369,7 @@ fn a_cell_that_waits_for_admission_gets_memory_that_a_flush_frees() {
         lab.kernel.map(small, 0x2000_0000, PageCount(lab.kernel.free().0 - 40), MapFlags::eager(Permissions::READ_WRITE)).expect("room");
         let waits = small;
         lab.kernel.start(waits).expect("it was not started before");
-        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::Waiting, "there is not enough for it to start");
+        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::AwaitingAdmission, "there is not enough for it to start");
         lab.kernel.end(hoard, End::Killed).expect("it lives");
         lab.run_all();
         assert!(lab.kernel.inspect(waits).is_err(), "it was let in, and ran into nothing");
@@ -397,7 +397,7 @@ fn a_flush_that_frees_nothing_but_tables_lets_the_waiting_cell_in() {
             address += 0x1000;
         }
         lab.kernel.start(waits).expect("it was not started before");
-        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::Waiting, "there is not enough for it to start");
+        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::AwaitingAdmission, "there is not enough for it to start");
         // The next flush is some time away: when it comes, all else is released.
         lab.kernel.settle();
         lab.kernel.end(tables, End::Killed).expect("it lives");
