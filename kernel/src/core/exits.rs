@@ -54,7 +54,7 @@ pub(super) enum LeaveReason {
         until: Nanos,
     },
     /// It waits in a call of a port.
-    Waiting {
+    Blocked {
         /// At most until this time.
         until: Nanos,
         /// The cell that goes on instead.
@@ -89,7 +89,7 @@ impl LeaveReason {
             | LeaveReason::Halted(_) => true,
             LeaveReason::Relinquished
             | LeaveReason::Idle { .. }
-            | LeaveReason::Waiting { .. }
+            | LeaveReason::Blocked { .. }
             | LeaveReason::Frozen { .. }
             | LeaveReason::Ended(_) => false,
         }
@@ -438,7 +438,7 @@ impl State {
             return self.postpone(id, Work::Message(operation), error);
         }
         let progress = match self.step_message(id, &mut operation, now) {
-            Ok(MessageStep::Wait { until, next }) => return NextStep::Leave(LeaveReason::Waiting { until, next }),
+            Ok(MessageStep::Wait { until, next }) => return NextStep::Leave(LeaveReason::Blocked { until, next }),
             Ok(MessageStep::Done(result)) => Ok(OperationProgress::Done(result)),
             Ok(MessageStep::More) => Ok(OperationProgress::More),
             Err(error) => Err(error),

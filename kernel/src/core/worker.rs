@@ -173,7 +173,7 @@ impl Worker {
                 }
                 NextStep::Leave(leave) => {
                     let quantum = quantum.min(QUANTUM);
-                    if let LeaveReason::Waiting { next: Some(cell), .. } = leave {
+                    if let LeaveReason::Blocked { next: Some(cell), .. } = leave {
                         self.switch = Some(DirectSwitch { cell, until: turn.chain_end.unwrap_or(started + quantum) });
                     }
                     if matches!(leave, LeaveReason::Preempted | LeaveReason::Donating(_)) {
@@ -238,7 +238,7 @@ impl Worker {
             }
             LeaveReason::Relinquished => state.make_ready(id, ReadyReason::Turn),
             LeaveReason::Idle { until } => state.make_idle(id, until),
-            LeaveReason::Waiting { until, .. } => state.make_waiting(id, until),
+            LeaveReason::Blocked { until, .. } => state.make_blocked(id, until),
             LeaveReason::AwaitingFlush => {
                 state.expect_living(id).0.execution.transition(RunState::AwaitingMemory);
                 state.flushes.awaited_by.push(id);

@@ -29,7 +29,7 @@ impl State {
     }
 
     /// Makes a cell that has left its vCPU wait in its call.
-    pub(in crate::core) fn make_waiting(&mut self, id: CellId, until: Nanos) {
+    pub(in crate::core) fn make_blocked(&mut self, id: CellId, until: Nanos) {
         self.expect_living(id).0.execution.transition(RunState::Idle { until });
         if until != Nanos::NEVER {
             self.set_alarm(id, until);
