@@ -8,7 +8,7 @@
 //! - a fault replaces the leaf that it reaches, and nothing above it: links stay, stale ones included, and large pages stay large;
 //! - the seven neighbours of a leaf are fetched with it, so an entry need not have been used to be cached.
 
-use super::tables::{ACCESSED, Access, AccessTarget, DIRTY, Path, ROOT_LEVEL};
+use super::tables::{ACCESSED, Access, DIRTY, EntryTarget, Path, ROOT_LEVEL};
 use crate::{Arena, EntryIndex, FrameId};
 use rustc_hash::FxHashMap;
 
@@ -133,9 +133,9 @@ fn read(arena: &Arena, place: ShadowTable, index: EntryIndex) -> Option<ShadowEn
     if entry & ACCESSED == 0 {
         return None;
     }
-    match AccessTarget::of(arena, entry, place.level) {
-        AccessTarget::Table(table) => Some(ShadowEntry::Link { table, access: place.access.and(Access::of(entry)) }),
-        AccessTarget::Page(first) => Some(ShadowEntry::Page { first, own: Access::of(entry), dirty: entry & DIRTY != 0 }),
-        AccessTarget::Absent | AccessTarget::Reserved | AccessTarget::Outside => None,
+    match EntryTarget::of(arena, entry, place.level) {
+        EntryTarget::Table(table) => Some(ShadowEntry::Link { table, access: place.access.and(Access::of(entry)) }),
+        EntryTarget::Page(first) => Some(ShadowEntry::Page { first, own: Access::of(entry), dirty: entry & DIRTY != 0 }),
+        EntryTarget::Absent | EntryTarget::Reserved | EntryTarget::Outside => None,
     }
 }
