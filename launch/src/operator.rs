@@ -220,7 +220,7 @@ pub trait Operator: Send + Sync {
 
 fn cell_use(state: RunState, counters: &Counters, used: PageCount) -> CellUse {
     let phase = match state {
-        RunState::Waiting => CellPhase::Queued,
+        RunState::AwaitingAdmission => CellPhase::Queued,
         RunState::Asleep { .. } => CellPhase::Asleep,
         _ => CellPhase::Active,
     };
