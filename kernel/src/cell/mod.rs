@@ -31,7 +31,7 @@ use pando_abi::virtual_registers::Card;
 use pando_abi::{Event, EventSet, HoldingName};
 use pando_machine::PageCount;
 use run_state::RunState;
-use virtual_registers::KeptRegisters;
+use virtual_registers::SleepingRegisters;
 use watch::Watch;
 
 /// Identifier of a cell: an index and a generation, so that a stale identifier is recognised. Only the operator knows it; cells
@@ -124,7 +124,7 @@ pub struct Cell {
     pub(crate) trains: Option<CellId>,
     pub(crate) counters: Counters,
     /// While the cell is asleep: the parts of its virtual registers that others read.
-    pub(crate) asleep: Option<Box<KeptRegisters>>,
+    pub(crate) asleep: Option<Box<SleepingRegisters>>,
 }
 
 impl Cell {

@@ -30,7 +30,7 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
 
 /// The parts of a sleeping cell's virtual registers that others read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeptRegisters {
+pub(crate) struct SleepingRegisters {
     control: Control,
     report: Report,
 }
@@ -152,7 +152,7 @@ impl Cell {
     /// Keeps the parts of the page that others read, for a cell that falls asleep.
     pub(crate) fn keep_registers(&mut self, frames: &Frames) {
         let (control, report) = (self.control(frames), self.report(frames));
-        self.asleep = Some(Box::new(KeptRegisters { control, report }));
+        self.asleep = Some(Box::new(SleepingRegisters { control, report }));
     }
 
     /// Reads the libOS's report.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The calls of cells on ports: call, receive and reply.
 
-use super::delivery::{Delivery, Party, Undelivered};
+use super::delivery::{Delivery, DeliveryError, Party};
 use super::port::{Call, CallTicket, MessagePort, Reference};
 use super::wait::WaitReason;
 use crate::cell::CellId;
@@ -178,13 +178,13 @@ impl State {
                 self.finish_wait(owner, answer.result);
                 Ok(Some(owner))
             }
-            Err(Undelivered::Refused(Party::Receiver, refusal)) => {
+            Err(DeliveryError::Refused(Party::Receiver, refusal)) => {
                 self.finish_wait(owner, refusal.to_result());
                 self.notifications.has_runnable_cell = true;
                 Ok(None)
             }
-            Err(Undelivered::Refused(Party::Caller, refusal)) => Err(refusal.into()),
-            Err(Undelivered::Retry(error)) => Err(error),
+            Err(DeliveryError::Refused(Party::Caller, refusal)) => Err(refusal.into()),
+            Err(DeliveryError::Retry(error)) => Err(error),
         }
     }
 
@@ -213,8 +213,8 @@ impl State {
                 self.deliver(&Delivery { current: id, from, to, label, call: Some(ticket), is_posted: false })
             });
             match delivered {
-                Some(Err(Undelivered::Refused(Party::Receiver, refusal))) => return Err(refusal.into()),
-                Some(Err(Undelivered::Retry(error))) => return Err(error),
+                Some(Err(DeliveryError::Refused(Party::Receiver, refusal))) => return Err(refusal.into()),
+                Some(Err(DeliveryError::Retry(error))) => return Err(error),
                 _ => {}
             }
             if let Some(Holding::Port(port)) = self.expect_living(id).0.holdings.get_mut(name) {
@@ -225,7 +225,7 @@ impl State {
                     self.note_received(ticket);
                     return Ok(MessageStep::Done(answer.result));
                 }
-                Some(Err(Undelivered::Refused(Party::Caller, refusal))) => self.refuse(ticket, refusal),
+                Some(Err(DeliveryError::Refused(Party::Caller, refusal))) => self.refuse(ticket, refusal),
                 _ => {}
             }
         }
@@ -253,9 +253,9 @@ impl State {
         let is_posted = ticket.posted.is_some();
         match self.deliver(&Delivery { current: id, from, to, label: 0, call: None, is_posted }) {
             Ok(answer) => self.complete(ticket, answer),
-            Err(Undelivered::Refused(Party::Caller, refusal)) => self.refuse(ticket, refusal),
-            Err(Undelivered::Refused(Party::Receiver, refusal)) => return Err(refusal.into()),
-            Err(Undelivered::Retry(error)) => return Err(error),
+            Err(DeliveryError::Refused(Party::Caller, refusal)) => self.refuse(ticket, refusal),
+            Err(DeliveryError::Refused(Party::Receiver, refusal)) => return Err(refusal.into()),
+            Err(DeliveryError::Retry(error)) => return Err(error),
         }
         self.expect_living(id).0.holdings.remove(name)?;
         Ok((0, Some(ticket.caller)))
