@@ -159,7 +159,7 @@ pub(crate) enum Requirement {
     /// It can be cloned: its state is complete, and the libOS expects a clone. A halted cell must have been halted by its parent.
     Cloneable,
     /// It was not started, or is halted.
-    Givable,
+    NewOrHalted,
     /// It is frozen.
     Frozen,
     /// It is not frozen.
@@ -177,7 +177,7 @@ impl Requirement {
             Requirement::Halted => matches!(state, RunState::Halted),
             Requirement::AtRest => state.is_at_rest(),
             Requirement::Cloneable => matches!(state, RunState::Frozen | RunState::New | RunState::Idle { .. } | RunState::Halted),
-            Requirement::Givable => matches!(state, RunState::New | RunState::Halted),
+            Requirement::NewOrHalted => matches!(state, RunState::New | RunState::Halted),
             Requirement::Frozen => matches!(state, RunState::Frozen),
             Requirement::NotFrozen => !matches!(state, RunState::Frozen),
         }
@@ -191,7 +191,7 @@ impl Requirement {
             Requirement::Living => "retry",
             Requirement::NotStarted => "use a cell that was not started, such as a new clone",
             Requirement::Started | Requirement::Active => "use a clone of it",
-            Requirement::Halted | Requirement::Givable => "halt it first",
+            Requirement::Halted | Requirement::NewOrHalted => "halt it first",
             Requirement::AtRest | Requirement::Cloneable => "wait until it is idle, or freeze it first",
             Requirement::Frozen => "freeze it first",
             Requirement::NotFrozen => "use a clone of it",

@@ -61,9 +61,9 @@ impl State {
 
     /// Copies records of the holdings of a cell into the caller. Returns the number of bytes.
     pub(super) fn read_holdings(&mut self, caller: CellId, child: CellId, first: u32, buffer: CallerBytes) -> Result<u64, OperationError> {
-        self.require(child, Requirement::Givable)?;
+        self.require(child, Requirement::NewOrHalted)?;
         let root = self.require(caller, Requirement::Living)?.0.holdings.get(HoldingName::ROOT).ok().and_then(Holding::cell);
-        let (live, _) = self.require(child, Requirement::Givable)?;
+        let (live, _) = self.require(child, Requirement::NewOrHalted)?;
         let most = buffer.count / (HOLDING_WORDS * 8);
         let content = |holding: Option<&Holding>| match holding {
             None => (HoldingContent::Nothing, None),
@@ -164,7 +164,7 @@ impl State {
         first: u32,
         buffer: CallerBytes,
     ) -> Result<u64, OperationError> {
-        let (live, _) = self.require(child, Requirement::Givable)?;
+        let (live, _) = self.require(child, Requirement::NewOrHalted)?;
         let part = live.console.port().part(first as usize, PART_BYTES);
         let encoded = postcard::to_allocvec(&part).map_err(|_| Refusal::TooMany)?;
         let bytes: Vec<u8> = (part.stream_bytes() as u64).to_le_bytes().into_iter().chain(encoded).collect();

@@ -50,7 +50,7 @@ impl State {
     pub(super) fn give_pages(&mut self, caller: CellId, transfer: PageTransfer) -> Result<u64, OperationError> {
         let PageTransfer { child, space, address, pages, buffer, first } = transfer;
         let child = self.child(caller, child)?;
-        let (live, frames) = self.require(child, Requirement::Givable)?;
+        let (live, frames) = self.require(child, Requirement::NewOrHalted)?;
         let memory = &mut live.cell.memory;
         let range = memory.check_takeable(space.unwrap_or(memory.current()), address, pages)?;
         // Before the lookup of the content: making room may reclaim a block that it lies in.
@@ -63,7 +63,7 @@ impl State {
         let memory = &mut live.cell.memory;
         let source = memory.check(memory.current(), buffer, count)?;
         let sources = memory.readable_pages(frames, &source, CopyAuthority::Cell)?;
-        let (live, frames) = self.require(child, Requirement::Givable)?;
+        let (live, frames) = self.require(child, Requirement::NewOrHalted)?;
         live.cell.memory.give(frames, &PageSpan { pages: given, ..range }, &sources)?;
         Ok(count)
     }
