@@ -16,7 +16,7 @@ use crate::cell::operation::Operation;
 use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
 use crate::limits::{FLUSH_WAITS, SPURIOUS_FAULTS, START_TIME};
-use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage, TakenPage};
+use crate::memory::{Access, BlockRequest, CopyError, FaultOutcome, MemoryError, Shortage, TakenPage};
 use crate::sched::donation::Donation;
 use pando_abi::PAGE_SIZE;
 use pando_abi::layout::VIRTUAL_REGISTERS;
@@ -246,12 +246,14 @@ impl State {
                 _ => Access::Read,
             };
             let resolved = cell.memory.resolve(frames, exception.address, access);
-            if matches!(resolved, Ok(Fault::Absent(_)) | Err(_)) {
+            if matches!(resolved, Ok(FaultOutcome::Absent(_)) | Err(_)) {
                 execution.work = Some(Work::Fault(exception));
             }
             match resolved {
-                Ok(resolved @ (Fault::Allocated | Fault::Mapped | Fault::Copied { .. } | Fault::CopiedCluster)) => {
-                    if let Fault::Copied { replaced } = resolved {
+                Ok(
+                    resolved @ (FaultOutcome::Allocated | FaultOutcome::Mapped | FaultOutcome::Copied { .. } | FaultOutcome::CopiedCluster),
+                ) => {
+                    if let FaultOutcome::Copied { replaced } = resolved {
                         let instruction = execution.context.registers.rip;
                         execution.unconfirmed = Some(UnconfirmedWrite { instruction, address: exception.address, replaced });
                     }
@@ -265,14 +267,14 @@ impl State {
                     }
                     return NextStep::Resume;
                 }
-                Ok(Fault::Spurious) => return self.spurious(id, exception.address),
-                Ok(Fault::Absent(wanted)) => return NextStep::Read(wanted),
-                Ok(Fault::Taken(number)) => {
+                Ok(FaultOutcome::Spurious) => return self.spurious(id, exception.address),
+                Ok(FaultOutcome::Absent(wanted)) => return NextStep::Read(wanted),
+                Ok(FaultOutcome::Taken(number)) => {
                     let page = TakenPage { space: cell.memory.current(), address: exception.address & !(PAGE_SIZE - 1), number };
                     return self.halt_for_page(id, page);
                 }
-                Ok(Fault::Unreadable) => exception.error |= UNREADABLE,
-                Ok(Fault::Refused) => {}
+                Ok(FaultOutcome::Unreadable) => exception.error |= UNREADABLE,
+                Ok(FaultOutcome::Refused) => {}
                 Err(shortage) => return self.after_shortage(id, shortage),
             }
         }
