@@ -4,7 +4,7 @@
 use pando_abi::layout::{SLOT_SIZE, VIRTUAL_REGISTERS};
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
 use pando_kernel::RunState;
-use pando_kernel::sched::MemoryPolicy;
+use pando_kernel::sched::OomPolicy;
 use pando_kernel::{CellId, Config, End, OperatorError};
 use pando_machine::PageCount;
 use pando_testing::asm::Register::{R15, Rbx};
@@ -283,7 +283,7 @@ fn idle_cells_that_cannot_sleep_hide_no_other_cell() {
 /// A policy without victims.
 struct Mercy;
 
-impl MemoryPolicy for Mercy {
+impl OomPolicy for Mercy {
     fn victim(&mut self, _: &mut dyn Iterator<Item = (CellId, PageCount)>) -> Option<CellId> {
         None
     }
@@ -291,7 +291,7 @@ impl MemoryPolicy for Mercy {
 
 #[test]
 fn without_a_victim_the_requesting_cell_ends() {
-    for mut lab in Lab::each(ARENA, || Config { memory_policy: Box::new(Mercy), ..Config::default() }) {
+    for mut lab in Lab::each(ARENA, || Config { oom_policy: Box::new(Mercy), ..Config::default() }) {
         let before = lab.kernel.free();
         let hoarder = hoarder(&mut lab, before.0 / 2, IDLE);
         let wants = toucher(&lab, before.0 * 2 / 3);
