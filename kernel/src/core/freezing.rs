@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 impl Kernel {
     /// Asks a cell to become a template: its libOS freezes it as soon as none of its operations is half done. The cell may ignore
-    /// the request: wait with a limit, and use [`Kernel::freeze_as_it_stands`] if it must be frozen. The request stays pending
+    /// the request: wait with a limit, and use [`Kernel::force_freeze`] if it must be frozen. The request stays pending
     /// until it is withdrawn ([`Kernel::withdraw_freeze`]).
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Kernel {
     ///
     /// # Errors
     /// There is no such living cell, or it was not started.
-    pub fn freeze_as_it_stands(&self, id: CellId) -> Result<(), OperatorError> {
+    pub fn force_freeze(&self, id: CellId) -> Result<(), OperatorError> {
         self.invoke(Subject::Cell(id), Operation::Freeze(FreezeMode::Forced)).map(drop)
     }
 
