@@ -18,7 +18,7 @@ use crate::cell::run_state::{Requirement, RunState};
 use crate::device::console::{ConsoleOutput, ConsolePort, Stream};
 use crate::limits::ORPHANS_PIECE;
 use crate::memory::{CopyAuthority, Frames, MemoryError};
-use pando_abi::holding::{ChildState, ConsoleProgress};
+use pando_abi::holding::{ChildState, ConsoleReadResult};
 use pando_abi::{Event, HoldingName, Hypercall, Refusal};
 use std::sync::Arc;
 
@@ -232,19 +232,19 @@ impl State {
     }
 
     /// Copies output of a child into its parent.
-    fn read_child_port(&mut self, caller: CellId, from: ChildPort, buffer: CallerBytes) -> Result<ConsoleProgress, OperationError> {
+    fn read_child_port(&mut self, caller: CellId, from: ChildPort, buffer: CallerBytes) -> Result<ConsoleReadResult, OperationError> {
         let (child, port) = self.child_port(caller, from)?;
         let (stream, bytes) = match port.peek(buffer.count) {
             ConsoleOutput::Bytes(stream, bytes) => (stream, bytes),
-            ConsoleOutput::Nothing => return Ok(ConsoleProgress::Nothing),
-            ConsoleOutput::End => return Ok(ConsoleProgress::End),
+            ConsoleOutput::Nothing => return Ok(ConsoleReadResult::Nothing),
+            ConsoleOutput::End => return Ok(ConsoleReadResult::End),
         };
         self.write_caller(caller, buffer.address, &bytes)?;
         // Only now: after an error the call is made again.
         if port.consume(bytes.len()) {
             self.notify_child(child, from);
         }
-        Ok(ConsoleProgress::Bytes { count: bytes.len() as u32, stream: stream.tag() })
+        Ok(ConsoleReadResult::Bytes { count: bytes.len() as u32, stream: stream.tag() })
     }
 
     /// Closes an output stream of a child for reading.
