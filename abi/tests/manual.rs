@@ -6,7 +6,7 @@
 
 use pando_abi::hypercall::TABLE;
 use pando_abi::note::{ArgumentsHeader, VolumesHeader};
-use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, FAULTED, NetworkRings, OUTPUT, Ring, Rings, UNREAD};
+use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, FAULTED, NO_READER, NetworkRings, OUTPUT, Ring, Rings};
 use pando_abi::{MapFlags, Permissions, Refusal, SavedContext, VERSION, cpuid, layout, limits, manual, note, registers};
 use std::mem::offset_of;
 use std::path::PathBuf;
@@ -111,7 +111,7 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
         format!("a descriptor has {} bytes", Descriptor::SIZE),
         format!("An entry has {} bytes", cpuid::Entry::SIZE),
         format!("length is `{FAULTED:#x}`"),
-        format!("length is `{UNREAD:#x}`"),
+        format!("length is `{NO_READER:#x}`"),
         format!("tag {OUTPUT} is standard output, tag {ERRORS} standard error"),
     ]);
 }

@@ -198,7 +198,7 @@ impl System {
             match console::receive_user(range) {
                 Ok(bytes) => return Ok(bytes),
                 Err(IoError::Event) => self.interruption()?,
-                Err(IoError::Fault | IoError::Unread) => return Err(Errno::EFAULT),
+                Err(IoError::Fault | IoError::NoReader) => return Err(Errno::EFAULT),
             }
         }
     }
@@ -222,7 +222,7 @@ impl System {
                 }
                 Err(IoError::Event) => self.interruption(),
                 Err(IoError::Fault) => Err(Errno::EFAULT),
-                Err(IoError::Unread) => Err(self.broken_pipe()),
+                Err(IoError::NoReader) => Err(self.broken_pipe()),
             };
             if let Err(error) = stopped {
                 return if done > 0 { Ok(done) } else { Err(error) };
@@ -272,7 +272,7 @@ impl System {
                 // A piece that a signal interrupts has been shown in part. Its bytes cannot be counted, so it is shown to its end.
                 Err(IoError::Event) if rest.len() < output.len() => self.notice(),
                 Err(IoError::Event) => self.interruption()?,
-                Err(IoError::Unread) => return Err(self.broken_pipe()),
+                Err(IoError::NoReader) => return Err(self.broken_pipe()),
                 Err(IoError::Fault) => return Err(Errno::EFAULT),
             }
         }

@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, MEMORY, TestRing};
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
-use pando_abi::ring::{Descriptor, ERRORS, OUTPUT, UNREAD};
+use pando_abi::ring::{Descriptor, ERRORS, NO_READER, OUTPUT};
 use pando_kernel::limits::CONSOLE_BYTES;
 use pando_kernel::{End, Stream};
 use pando_testing::lab::QUOTA;
@@ -271,7 +271,7 @@ fn a_cell_learns_that_a_stream_has_no_reader() {
         bench.post(TestRing::Transmit, MEMORY, 7, OUTPUT);
         bench.post(TestRing::Transmit, MEMORY, 7, ERRORS);
         bench.kick();
-        assert_eq!([0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length), [7, UNREAD, 7]);
+        assert_eq!([0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length), [7, NO_READER, 7]);
         assert_eq!(bench.port.receive(), Some((Stream::Errors, b"unheard".to_vec())), "the other stream goes on");
         bench.close();
     }

@@ -4,7 +4,7 @@
 use crate::actor::{BYTES, QUOTA, call, clone_root, close, start, start_child, template};
 use pando_abi::holding::{ChildState, ConsoleReadResult, fact, port, stop};
 use pando_abi::layout::{CONSOLE_RINGS, CONTROL_RINGS};
-use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, OUTPUT, Ring, UNREAD};
+use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, NO_READER, OUTPUT, Ring};
 use pando_abi::{HoldingName, Hypercall, Refusal};
 use pando_kernel::CellId;
 use pando_machine::PageCount;
@@ -76,7 +76,7 @@ fn a_stream_that_a_parent_has_closed_is_unread() {
         }
         post(&lab, child, TRANSMIT, OUTPUT, b"lost");
         call(&mut lab, child, Hypercall::Doorbell {}).expect("the call exists");
-        assert_eq!(completed(&lab, child, TRANSMIT), UNREAD);
+        assert_eq!(completed(&lab, child, TRANSMIT), NO_READER);
         assert_eq!(read(&mut lab, parent, name, port::CONSOLE), Ok(ConsoleReadResult::Nothing));
         assert_eq!(call(&mut lab, parent, shut(ERRORS)), Ok(0));
         close(&mut lab, &[parent, root], free);

@@ -146,7 +146,7 @@ impl JobStreams {
     fn serve(&mut self, frames: &mut Vec<u8>) {
         let (number, port) = (self.job.number, &self.job.port);
         for (index, (stream, tag)) in [(Stream::Output, ring::OUTPUT), (Stream::Errors, ring::ERRORS)].into_iter().enumerate() {
-            if port.is_unread(stream) && !std::mem::replace(&mut self.closed[index], true) {
+            if port.is_stream_closed(stream) && !std::mem::replace(&mut self.closed[index], true) {
                 frames.extend(Frame::new(Kind::CloseOutput, number, tag).to_bytes());
             }
         }

@@ -94,7 +94,7 @@ fn send_note(note: &[u8]) -> Result<(), Errno> {
     };
     match sent {
         // A note without a reader is no error of the program.
-        Ok(()) | Err(IoError::Unread) => Ok(()),
+        Ok(()) | Err(IoError::NoReader) => Ok(()),
         Err(IoError::Event) => Err(Errno::EINTR),
         Err(IoError::Fault) => Err(Errno::EFAULT),
     }

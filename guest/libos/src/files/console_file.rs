@@ -74,7 +74,7 @@ impl FileOperations for ConsoleFile {
     fn kernel_write(&self, _files: &mut Files, _number: usize, _offset: Option<u64>, bytes: &[u8], _now: u64) -> Result<usize, Errno> {
         match console::send_bytes(self.stream.output(), bytes) {
             Ok(sent) => Ok(sent as usize),
-            Err(IoError::Unread) => Err(Errno::EPIPE),
+            Err(IoError::NoReader) => Err(Errno::EPIPE),
             Err(_) => Err(Errno::EIO),
         }
     }

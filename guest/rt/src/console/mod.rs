@@ -28,7 +28,7 @@ pub enum IoError {
     /// An event was noted while this waited.
     Event,
     /// The stream has no reader.
-    Unread,
+    NoReader,
 }
 
 impl From<Fault> for IoError {
