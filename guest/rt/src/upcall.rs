@@ -67,7 +67,7 @@ global_asm!(
     "cld",
     "xor ebp, ebp",
     "call {events}",
-    // The way out.
+    // The exit path.
     ".globl pando_leave_start",
     "pando_leave_start:",
     "movabs rax, {control}",
@@ -140,8 +140,8 @@ pub(crate) fn install() {
     unsafe {
         let control = addr_of_mut!((*registers::page()).control);
         addr_of_mut!((*control).stacks).write_volatile(stacks);
-        addr_of_mut!((*control).leave_start).write_volatile((&raw const pando_leave_start).addr() as u64);
-        addr_of_mut!((*control).leave_end).write_volatile((&raw const pando_leave_end).addr() as u64);
+        addr_of_mut!((*control).exit_path_start).write_volatile((&raw const pando_leave_start).addr() as u64);
+        addr_of_mut!((*control).exit_path_end).write_volatile((&raw const pando_leave_end).addr() as u64);
         addr_of_mut!((*control).exception_entry).write_volatile((&raw const pando_exception_entry).addr() as u64);
         addr_of_mut!((*control).event_entry).write_volatile((&raw const pando_event_entry).addr() as u64);
     }
