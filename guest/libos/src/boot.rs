@@ -22,7 +22,7 @@ use pando_libos::terminal::Terminal;
 use pando_libos::thread_table::ThreadTable;
 use pando_libos::uapi::AT_FDCWD;
 use pando_libos::upcall as served;
-use pando_rt::abi::note::options;
+use pando_rt::abi::boot_info::options;
 use pando_rt::abi::{Registers, layout};
 use pando_rt::global::Global;
 use pando_rt::memory;

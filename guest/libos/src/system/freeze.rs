@@ -5,7 +5,7 @@
 //! When these functions run, each thread is in the program's own code, in a call that will be restarted, or in the call that requested
 //! the freeze. No operation of the libOS is in progress.
 
-use pando_abi::note::options;
+use pando_abi::boot_info::options;
 use pando_abi::{Event, EventSet};
 use pando_rt::{clock, console, events, memory, registers, template};
 
