@@ -35,8 +35,8 @@ pub struct VirtualRegisters {
     /// The network card; it changes with the generation.
     pub card: Card,
     /// The clock at the time when this cell's source was frozen by the operator; 0: it froze itself. It changes with the generation.
-    pub stopped: u64,
-    /// Nanoseconds for which the cell could have run but had no vCPU: other cells ran, or its CPU share was used up. The kernel adds to it.
+    pub source_frozen_at: u64,
+    /// Nanoseconds for which the cell could have run but had no vCPU: other cells ran, or its CPU limit was reached. The kernel adds to it.
     pub steal: u64,
 }
 
@@ -218,8 +218,8 @@ pub mod offset {
     pub const WINDOW: usize = offset_of!(VirtualRegisters, window);
     /// Of the network card.
     pub const CARD: usize = offset_of!(VirtualRegisters, card);
-    /// Of [`VirtualRegisters::stopped`](super::VirtualRegisters::stopped).
-    pub const STOPPED: usize = offset_of!(VirtualRegisters, stopped);
+    /// Of [`VirtualRegisters::source_frozen_at`](super::VirtualRegisters::source_frozen_at).
+    pub const SOURCE_FROZEN_AT: usize = offset_of!(VirtualRegisters, source_frozen_at);
     /// Of [`VirtualRegisters::steal`](super::VirtualRegisters::steal).
     pub const STEAL: usize = offset_of!(VirtualRegisters, steal);
 }

@@ -130,7 +130,7 @@ impl Cell {
         bytes.resize(offset::HOST_NAME_LENGTH - offset::IDENTITY + 8 + HOST_NAME_BYTES, 0);
         self.poke(frames, VIRTUAL_REGISTERS + offset::IDENTITY as u64, &bytes)?;
         self.set_words(frames, offset::CARD, &self.identity.card.to_words())?;
-        self.set_word(frames, offset::STOPPED, self.freeze_history.forced_at().map_or(0, |at| at.0.max(1)))?;
+        self.set_word(frames, offset::SOURCE_FROZEN_AT, self.freeze_history.forced_at().map_or(0, |at| at.0.max(1)))?;
         self.refresh_memory(frames)?;
         self.identity.is_stale = false;
         Ok(())

@@ -311,7 +311,7 @@ fn a_clone_that_is_stopped_before_it_runs_stands_where_its_source_stood() {
         };
         let stopped = |lab: &Lab, id: CellId| {
             let mut word = [0; 8];
-            lab.kernel.read(id, VIRTUAL_REGISTERS + offset::STOPPED as u64, &mut word).expect("it is a template");
+            lab.kernel.read(id, VIRTUAL_REGISTERS + offset::SOURCE_FROZEN_AT as u64, &mut word).expect("it is a template");
             u64::from_le_bytes(word)
         };
         let source = counter(&lab, |_| ());
