@@ -290,7 +290,7 @@ impl State {
     fn confirm_pending_write(&mut self, id: CellId, fault: Exception) -> NextStep {
         let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         let Some(write) = execution.unconfirmed else { return NextStep::Resume };
-        if let Err(shortage) = cell.memory.renew_path_overdrawn(frames, write.address) {
+        if let Err(shortage) = cell.memory.renew_path_beyond_quota(frames, write.address) {
             // Nothing of the cell may be executed before.
             execution.work = Some(Work::Fault(fault));
             return self.after_shortage(id, shortage);

@@ -137,7 +137,7 @@ impl State {
     pub(super) fn halt_unfinished(&mut self, id: CellId, reason: HaltReason) -> NextStep {
         let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         if let Some(write) = execution.unconfirmed {
-            match cell.memory.renew_path_overdrawn(frames, write.address) {
+            match cell.memory.renew_path_beyond_quota(frames, write.address) {
                 Ok(()) => {}
                 Err(Shortage::Quota) => return ended(End::Quota),
                 // The reason for the halt is found again after the remedy.

@@ -78,18 +78,18 @@ impl SpaceSet {
         }
     }
 
-    /// The same for a cell whose account may be full ([`Tree::renew_path_overdrawn`]).
+    /// The same for a cell whose account may be full ([`Tree::renew_path_beyond_quota`]).
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub(crate) fn renew_path_overdrawn(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
+    pub(crate) fn renew_path_beyond_quota(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
         if frames.rules().contains_rule(Rules::WITHOUT_CONFIRMATION) {
             return Ok(());
         }
         let account = self.account;
         let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(()) };
         match self.tree(range.space, range.slot) {
-            Some(tree) => tree.renew_path_overdrawn(frames, account, range.pages.start),
+            Some(tree) => tree.renew_path_beyond_quota(frames, account, range.pages.start),
             None => Ok(()),
         }
     }
