@@ -141,7 +141,7 @@ impl State {
     fn build_layout(&mut self, child: CellId, layout: &MemoryLayout) -> Result<u64, OperationError> {
         let (live, frames) = self.require(child, Requirement::NotStarted)?;
         let cell = &mut live.cell;
-        let fresh = cell.memory.fresh_sibling(frames);
+        let fresh = cell.memory.new_for_same_account(frames);
         let old = mem::replace(&mut cell.memory, fresh);
         if let Err(error) = cell.map_reserved_pages(frames) {
             mem::replace(&mut cell.memory, old).release(frames);

@@ -255,7 +255,7 @@ impl State {
         let needed = usage.used.0.saturating_add(sleep.used.0).saturating_add(WAKE_FRAMES + sleep.used.0 / WAKE_PART);
         sleep.quota = Some(usage.quota);
         frames.set_quota(account, PageCount(usage.quota.0.max(needed)));
-        let memory = live.cell.memory.empty_sibling();
+        let memory = live.cell.memory.new_empty_for_same_account();
         MemoryRestore::new(memory, frames, chunk).map(Some).map_err(|_| SwapError::Damaged)
     }
 
