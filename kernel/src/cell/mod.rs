@@ -58,7 +58,7 @@ impl From<HoldingName> for CellId {
 impl CellId {
     /// An identifier that no cell of a kernel and no holding has: for a cell that its operator has not made yet.
     #[must_use]
-    pub fn unmade(number: u32) -> CellId {
+    pub fn placeholder(number: u32) -> CellId {
         CellId { index: number, generation: 0 }
     }
 
@@ -192,6 +192,6 @@ mod tests {
         let name = HoldingName::new(5, 1);
         assert_eq!(CellId::from(name).holding(), Some(name));
         // In the bits of a name, this number would be a generation.
-        assert_eq!(CellId::unmade(MAX_HOLDINGS as u32 + 5).holding(), None);
+        assert_eq!(CellId::placeholder(MAX_HOLDINGS as u32 + 5).holding(), None);
     }
 }
