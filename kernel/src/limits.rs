@@ -210,7 +210,7 @@ pub const MAX_NETWORKS: usize = 4096;
 pub const MAX_PORTS: u32 = (1 << 16) - 3;
 
 /// Free ports of an isolated network are used again only when there are more: until then connections to their last cells have ended.
-pub const RESTING_PORTS: usize = 4096;
+pub const PORT_REUSE_QUARANTINE: usize = 4096;
 
 /// Learned Ethernet addresses of hosts behind host ports; those of cells are known.
 pub const LEARNED_ADDRESSES: usize = 4096;

@@ -14,7 +14,7 @@ use super::queue::{PacketScheduler, RoundRobin};
 use super::{NetworkConfig, Owner, Wake};
 use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
-use crate::limits::{CARD_PIECE, LEARNED_ADDRESSES, MAX_PORTS, RESTING_PORTS};
+use crate::limits::{CARD_PIECE, LEARNED_ADDRESSES, MAX_PORTS, PORT_REUSE_QUARANTINE};
 use bytes::Bytes;
 use pando_abi::frame::ETHERNET_HEADER;
 use pando_machine::Nanos;
@@ -121,7 +121,7 @@ impl Switch {
 
     fn insert(&mut self, owner: Owner, link: Link) -> Option<(u32, Addresses)> {
         // Connections to a cell that has ended must not reach the next one.
-        let resting = if self.config.is_isolated && (self.ports.len() as u32) < MAX_PORTS { RESTING_PORTS } else { 0 };
+        let resting = if self.config.is_isolated && (self.ports.len() as u32) < MAX_PORTS { PORT_REUSE_QUARANTINE } else { 0 };
         let free = if self.free.len() > resting { self.free.pop_front() } else { None };
         let index = free.unwrap_or(self.ports.len() as u32);
         let addresses = self.config.pool.port(index)?;
