@@ -295,8 +295,8 @@ impl ChildOperation {
             }
             Hypercall::CellChild { cell, name } => ChildOperation::View { cell: holding(cell)?, name: holding(name)? },
             Hypercall::CellEnd { cell } => apply(cell, Operation::End(End::Killed))?,
-            Hypercall::CellLimit { cell, kind, value } => apply(cell, limiting(kind, value)?)?,
-            Hypercall::CellRaise { cell, event, value } => apply(cell, raising(event, value)?)?,
+            Hypercall::CellLimit { cell, kind, value } => apply(cell, decode_limit(kind, value)?)?,
+            Hypercall::CellRaise { cell, event, value } => apply(cell, decode_raise(event, value)?)?,
             Hypercall::Drop { holding: name } => ChildOperation::Drop(holding(name)?),
             Hypercall::CellState { cell, fact } => ChildOperation::State { child: holding(cell)?, fact: decode_fact(fact)? },
             Hypercall::CellName { cell, address, bytes } => {
@@ -430,7 +430,7 @@ fn caller_bytes(address: u64, bytes: u64, most: u64) -> Result<CallerBytes, Refu
     if bytes > most { Err(Refusal::BadArgument) } else { Ok(CallerBytes { address, count: bytes as usize }) }
 }
 
-fn limiting(kind: u64, value: u64) -> Result<Operation, Refusal> {
+fn decode_limit(kind: u64, value: u64) -> Result<Operation, Refusal> {
     match kind {
         limit::MEMORY => Ok(Operation::LimitMemory(memory_quota(value))),
         limit::CELLS => Ok(Operation::LimitCells(u32::try_from(value).map_err(|_| Refusal::BadArgument)?)),
@@ -443,7 +443,7 @@ fn limiting(kind: u64, value: u64) -> Result<Operation, Refusal> {
     }
 }
 
-fn raising(event: u64, value: u64) -> Result<Operation, Refusal> {
+fn decode_raise(event: u64, value: u64) -> Result<Operation, Refusal> {
     const TERMINATE: u64 = Event::Terminate as u64;
     const INTERRUPT: u64 = Event::Interrupt as u64;
     const WINDOW_SIZE: u64 = Event::WindowSize as u64;
