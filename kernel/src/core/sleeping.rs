@@ -138,7 +138,7 @@ impl Shared {
         let Some(swap) = &self.swap else { return false };
         let mut state = self.lock();
         let Some(id) = state.sleepers.pop_wake() else { return false };
-        if let Some(record) = state.claim(id) {
+        if let Some(record) = state.take_record(id) {
             drop(state);
             self.restore(id, record, &**swap);
         }

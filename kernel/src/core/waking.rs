@@ -58,7 +58,7 @@ impl Shared {
                 _ => return Ok(()),
             }
             // If memory is short, the threads that wake cells do it in turn.
-            let record = if state.sleepers.short_restore.is_none() { state.claim(id) } else { None };
+            let record = if state.sleepers.short_restore.is_none() { state.take_record(id) } else { None };
             match (record, &self.swap) {
                 (Some(record), Some(swap)) => {
                     drop(state);
@@ -219,7 +219,7 @@ impl State {
 
     /// Takes the record of a sleeping cell, whose caller then restores it. `None`: the cell is not in swap space, or another thread
     /// restores it already.
-    pub(super) fn claim(&mut self, id: CellId) -> Option<StoredRecord> {
+    pub(super) fn take_record(&mut self, id: CellId) -> Option<StoredRecord> {
         let (live, _) = self.living(id)?;
         let sleep = live.sleep.as_mut()?;
         match std::mem::replace(&mut sleep.stage, SleepStage::Returning) {
