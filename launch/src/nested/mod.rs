@@ -117,7 +117,7 @@ impl Operator for NestedCells {
     }
 
     fn prepare_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>, block: Vec<u8>) -> Result<CellId, LaunchError> {
-        let cell = CellId::unmade(self.0.next_number());
+        let cell = CellId::placeholder(self.0.next_number());
         let (source, nesting) = (self.source(source)?, self.nesting(nesting)?);
         let preparation = Preparation { source, memory, nesting, block, limits: Vec::new(), host_name: None };
         self.0.lock().insert(cell, Child::prepared(preparation, self.port(port::CONSOLE)));
