@@ -3,7 +3,7 @@
 
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::{Event, MapFlags, Permissions};
-use pando_kernel::cell::traffic::Load;
+use pando_kernel::cell::traffic::TrafficCount;
 use pando_kernel::network::link::Link;
 use pando_kernel::{End, NetworkConfig};
 use pando_machine::PageCount;
@@ -184,7 +184,7 @@ fn a_spoofed_or_partly_readable_frame_reaches_no_cell() {
         bench.write(0, begin, &[&pando_abi::frame::header(5000)[..], &packet(&a, &b, 4000, 2)].concat());
         bench.post(0, TestRing::Transmit, begin, 6000);
         bench.kick(0);
-        assert_eq!((bench.traffic(0).sent, whereabouts(&bench, 1)), (Load { frames: 1, bytes: 5000 }, [0, 0]));
+        assert_eq!((bench.traffic(0).sent, whereabouts(&bench, 1)), (TrafficCount { frames: 1, bytes: 5000 }, [0, 0]));
         // The next frame arrives as usual.
         bench.send(0, &[packet(&a, &b, 5000, 3)]);
         bench.kick(1);
