@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Families: views of descendants, and the parts of an image that relate a cell to its parent and its children.
 //!
-//! A cell above reads them of halted cells, and builds a family of cells that were not started. They are claims, as all of an image.
+//! A cell above reads them of halted cells, and builds a family of cells that were not started. They are untrusted, as all of an image is.
 
 use super::error::OperationError;
 use super::holdings::{Cloner, Holding};

@@ -2,7 +2,7 @@
 //! Images of children: a parent reads all state of a child that was not started, such as a clone of a halted one, and builds a child from
 //! it.
 //!
-//! The parent may be any program. So an image is a claim: it is checked as one from a file is, and costs only the child's memory.
+//! The parent may be any program. So an image is untrusted: it is checked as one from a file is, and costs only the child's memory.
 
 use super::error::OperationError;
 use super::nesting::of_child;
