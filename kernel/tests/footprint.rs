@@ -150,7 +150,7 @@ fn ports(bench: &mut NetworkBench) {
 /// The same, on a network with a listener that reads nothing.
 fn listeners(bench: &mut NetworkBench) {
     bench.send(0, &flood(bench, 100));
-    let listener = bench.lab.kernel.listen(bench.network, || ()).expect("there are few");
+    let listener = bench.lab.kernel.capture_packets(bench.network, || ()).expect("there are few");
     for length in [60, 1500] {
         let frames = flood(bench, length);
         let bound = LISTENER_BYTES as u64 + 2 * PORT_BYTES;

@@ -51,7 +51,7 @@ mod watching;
 mod worker;
 
 pub use error::{OperatorError, WrongState};
-pub use networking::{HostPort, Listener};
+pub use networking::{HostPort, PacketCapture};
 pub use sleepers::{SleepCounters, SleepOutcome};
 pub use start_phase::AdmissionCallback;
 pub use statistics::Statistics;

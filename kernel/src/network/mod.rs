@@ -11,7 +11,7 @@ pub mod address;
 mod anti_spoofing;
 pub mod buffers;
 pub mod link;
-mod listener;
+mod packet_capture;
 mod queue;
 mod switch;
 

@@ -112,7 +112,7 @@ fn a_listener_gets_all_frames_in_order_and_changes_nothing() {
     for mut bench in NetworkBench::both(2) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
-        let listener = bench.lab.kernel.listen(bench.network, move || {
+        let listener = bench.lab.kernel.capture_packets(bench.network, move || {
             woken.fetch_add(1, Ordering::Relaxed);
         });
         let listener = listener.expect("there is a network");

@@ -28,7 +28,7 @@ fn both_ways_give_the_same() {
         let run = |listens: bool| {
             let benches = NetworkBench::both(2).into_iter().map(|mut bench| {
                 let mut random = fastrand::Rng::with_seed(seed as u64);
-                let listener = listens.then(|| bench.lab.kernel.listen(bench.network, || {}).expect("there is room"));
+                let listener = listens.then(|| bench.lab.kernel.capture_packets(bench.network, || {}).expect("there is room"));
                 let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
                 ignore_frames(&bench, 1);
                 let (mut sent, mut arrived) = (Vec::new(), Vec::new());

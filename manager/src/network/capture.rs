@@ -8,7 +8,7 @@ use super::NetworkError;
 use crate::output_file;
 use crate::report::{CaptureProblem, Reporter, Warning};
 use bytes::Bytes;
-use pando_kernel::{Kernel, Listener, NetworkId};
+use pando_kernel::{Kernel, NetworkId, PacketCapture};
 use pando_stack::offload;
 use pcap_file::DataLink;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
@@ -67,7 +67,7 @@ impl Capture {
         let wake_once = move || {
             let _ = waker.try_send(());
         };
-        let listener = kernel.listen(network, wake_once)?;
+        let listener = kernel.capture_packets(network, wake_once)?;
         let stopped = Arc::<AtomicBool>::default();
         let writer = Writer::new(file).map_err(|source| NetworkError::Capture { file: path.clone(), source })?;
         let stop = Arc::clone(&stopped);
@@ -90,7 +90,7 @@ impl RunningCapture {
 }
 
 /// Writes received frames until it is stopped, or a write fails.
-fn write_frames(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writer: Writer, warn: impl Fn(CaptureProblem)) {
+fn write_frames(listener: &PacketCapture, woken: &Receiver<()>, stop: &AtomicBool, mut writer: Writer, warn: impl Fn(CaptureProblem)) {
     let mut written = 0;
     loop {
         let last = stop.load(Ordering::SeqCst);

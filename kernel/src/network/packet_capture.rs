@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 const FRAME_OVERHEAD: usize = 64;
 
 /// A capture listener.
-struct Listener {
+struct FrameQueue {
     wake: Wake,
     queue: VecDeque<(Nanos, Bytes)>,
     /// Bytes in the queue, including the overhead of each frame.
@@ -21,7 +21,7 @@ struct Listener {
     lost: u64,
 }
 
-impl Listener {
+impl FrameQueue {
     fn capture(&mut self, frame: &Bytes, now: Nanos) {
         let weight = frame.len() + FRAME_OVERHEAD;
         if self.weight + weight > LISTENER_BYTES {
@@ -39,7 +39,7 @@ impl Listener {
 /// The listeners of one network.
 #[derive(Default)]
 pub(super) struct Listeners {
-    list: Vec<Option<Listener>>,
+    list: Vec<Option<FrameQueue>>,
     /// The time of the last frame.
     last: Nanos,
 }
@@ -47,7 +47,7 @@ pub(super) struct Listeners {
 impl Listeners {
     /// Adds a listener; reuses the slot of a removed one.
     pub(super) fn insert(&mut self, wake: Wake) -> usize {
-        let listener = Some(Listener { wake, queue: VecDeque::new(), weight: 0, lost: 0 });
+        let listener = Some(FrameQueue { wake, queue: VecDeque::new(), weight: 0, lost: 0 });
         match self.list.iter_mut().position(|slot| slot.is_none()) {
             Some(free) => {
                 self.list[free] = listener;
