@@ -64,7 +64,7 @@ impl Default for NetworkConfig {
     }
 }
 
-/// A capture listener; like a port, not reused while it can be named.
+/// A packet capture; like a port, not reused while it can be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListenerId {
     network: NetworkId,
@@ -179,7 +179,7 @@ impl Networks {
         Some(PortId { network, index })
     }
 
-    /// Adds a capture listener, which receives every frame that a switch carries. `None`: there is no such network.
+    /// Adds a packet capture, which receives every frame that a switch carries. `None`: there is no such network.
     pub(crate) fn add_listener(&mut self, network: NetworkId, wake: Wake) -> Option<ListenerId> {
         let index = self.switches.get_mut(network)?.listeners.insert(wake);
         Some(ListenerId { network, index })

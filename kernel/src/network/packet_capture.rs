@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// Overhead that each queued frame is charged, in bytes.
 const FRAME_OVERHEAD: usize = 64;
 
-/// A capture listener.
+/// The queue of a packet capture.
 struct FrameQueue {
     wake: Wake,
     queue: VecDeque<(Nanos, Bytes)>,

@@ -9,7 +9,7 @@
 use super::address::{Addresses, Mac};
 use super::anti_spoofing::{contains_all_checked, passes_filter};
 use super::link::{Forwarding, Link, LinkState};
-use super::listener::Listeners;
+use super::packet_capture::Listeners;
 use super::queue::{PacketScheduler, RoundRobin};
 use super::{NetworkConfig, Owner, Wake};
 use crate::cell::CellId;
