@@ -4,7 +4,7 @@
 
 use crate::compare::empty_files;
 use pando_libos::errno::Errno;
-use pando_libos::files::edge::Pulse;
+use pando_libos::files::edge::EventTimes;
 use pando_libos::files::epoll::Interest;
 use pando_libos::files::event::Event;
 use pando_libos::files::pipe_file::PipeFile;
@@ -143,7 +143,7 @@ impl Both {
             }
             Step::Counter(count) => {
                 let host = eventfd(count.into(), EventfdFlags::NONBLOCK).expect("the host has counters");
-                let event = Event { count: count.into(), one_by_one: false, pulse: Pulse::default() };
+                let event = Event { count: count.into(), one_by_one: false, event_times: EventTimes::default() };
                 self.opens_file(host, event, O_RDWR);
                 None
             }

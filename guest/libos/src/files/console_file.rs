@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pando_rt::console::{self, IoError, Stream};
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, OffsetUse};
 use super::poll::{READING, WRITING};
 use super::status::{Status, minor, time};
@@ -96,8 +96,8 @@ impl FileOperations for ConsoleFile {
         channels.push(Channel::Input);
     }
 
-    fn pulse(&self, files: &Files, file: &OpenFile) -> Pulse {
-        if file.readable() { files.input.unwrap_or_default() } else { Pulse::default() }
+    fn event_times(&self, files: &Files, file: &OpenFile) -> EventTimes {
+        if file.readable() { files.input.unwrap_or_default() } else { EventTimes::default() }
     }
 
     fn polls_console(&self, _files: &Files, file: &OpenFile) -> bool {

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, OffsetUse};
 use super::poll::READING;
 use super::{Descriptor, Files, OpenFile};
@@ -39,7 +39,7 @@ pub struct PidFile {
     /// Its state.
     pub fate: Fate,
     /// When it ended.
-    pub pulse: Pulse,
+    pub event_times: EventTimes,
 }
 
 impl PidFile {
@@ -65,7 +65,7 @@ impl PidFiles {
         }
         let id = PidFileId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
-        self.all.insert(id, PidFile { process, fate, pulse: Pulse::default() });
+        self.all.insert(id, PidFile { process, fate, event_times: EventTimes::default() });
         id
     }
 
@@ -86,7 +86,7 @@ impl PidFiles {
         let mut is_watched = false;
         for watched in self.all.values_mut().filter(|watched| watched.process == process && watched.fate != Fate::Gone) {
             if watched.fate == Fate::Runs {
-                watched.pulse.input();
+                watched.event_times.input();
             }
             watched.fate = fate;
             is_watched = true;
@@ -120,8 +120,8 @@ impl FileOperations for PidFileId {
         channels.extend(files.watched.get(*self).map(|watched| Channel::Ended(watched.process)));
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.watched.get(*self).map_or_else(|_| Pulse::default(), |watched| watched.pulse)
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.watched.get(*self).map_or_else(|_| EventTimes::default(), |watched| watched.event_times)
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {

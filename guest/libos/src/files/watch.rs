@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use pando_rt::clock;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::epoll::{Epoll, EpollId, Interest, Key, NESTING_MAX, ReadyState};
 use super::file_operations::FileOperations;
 use super::poll::READING;
@@ -45,8 +45,8 @@ impl FileOperations for EpollId {
         Some(Channel::Open(number))
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.epolls.get(*self).map_or_else(Pulse::default, |epoll| epoll.pulse(|key| files.answer(key.file)))
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.epolls.get(*self).map_or_else(EventTimes::default, |epoll| epoll.event_times(|key| files.answer(key.file)))
     }
 
     fn polls_console(&self, files: &Files, _file: &OpenFile) -> bool {
@@ -171,14 +171,14 @@ impl Files {
         let Some((file, _)) = self.open.get(number) else { return ReadyState::default() };
         ReadyState {
             ready: file.operations().poll(self, file),
-            pulse: self.pulse_of(file),
+            event_times: self.pulse_of(file),
             last_exclusive: self.epolls.last_exclusive(number),
         }
     }
 
     /// When an open file last became ready.
-    fn pulse_of(&self, file: &OpenFile) -> Pulse {
-        file.operations().pulse(self, file)
+    fn pulse_of(&self, file: &OpenFile) -> EventTimes {
+        file.operations().event_times(self, file)
     }
 
     /// Whether a wait of this instance would return events.
@@ -203,7 +203,7 @@ impl Files {
 
     /// Records whether the console's input can be read.
     pub fn saw_input(&mut self, ready: bool) {
-        self.input = if ready { self.input.or_else(|| Some(Pulse::of_input(event_time::moment()))) } else { None };
+        self.input = if ready { self.input.or_else(|| Some(EventTimes::of_input(event_time::moment()))) } else { None };
     }
 
     /// Records that bytes may have arrived at the console's input.
@@ -220,7 +220,7 @@ impl Files {
 
     /// Records the pending signals, and when the last one arrived.
     pub fn saw_signals(&mut self, pending: Set, last: u64) {
-        self.signals = (pending, Pulse::of_input(last));
+        self.signals = (pending, EventTimes::of_input(last));
     }
 
     /// Records expired timers.

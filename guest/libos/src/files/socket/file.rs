@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::super::edge::Pulse;
+use super::super::edge::EventTimes;
 use super::super::file_operations::{FileOperations, OffsetUse, Side};
 use super::super::status::{Status, minor, time};
 use super::super::{Files, OpenFile};
@@ -64,8 +64,8 @@ impl FileOperations for SocketId {
         Some(Channel::Sockets)
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.sockets.get(*self).map_or_else(|_| Pulse::default(), |socket| socket.pulse)
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.sockets.get(*self).map_or_else(|_| EventTimes::default(), |socket| socket.event_times)
     }
 
     fn check_fasync(&self) -> Result<(), Errno> {

@@ -175,7 +175,7 @@ impl Sockets {
                 .push_whole(whole.len(), from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(&whole))
                 .is_ok()
             {
-                socket.pulse.input();
+                socket.event_times.input();
             }
         }
     }

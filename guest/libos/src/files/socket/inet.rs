@@ -322,7 +322,7 @@ impl Sockets {
         if let Some(local_end) = self.local_end(remote_end)
             && let Ok(socket) = self.get_mut(local_end)
         {
-            socket.pulse.output();
+            socket.event_times.output();
         }
     }
 
@@ -332,7 +332,7 @@ impl Sockets {
             && let Ok(socket) = self.get_mut(local_end)
         {
             socket.state = State::Connected(remote_end);
-            socket.pulse.other();
+            socket.event_times.other();
         }
     }
 
@@ -398,7 +398,7 @@ impl Sockets {
             return 0;
         }
         let Ok(socket) = self.get_mut(local_end) else { return 0 };
-        socket.pulse.input();
+        socket.event_times.input();
         socket.queue.push_bytes(&bytes[..room])
     }
 
@@ -475,7 +475,7 @@ impl Sockets {
         }
         // Without memory it is dropped.
         if socket.queue.push_whole(bytes.len(), from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(bytes)).is_ok() {
-            socket.pulse.input();
+            socket.event_times.input();
         }
     }
 }

@@ -26,7 +26,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use crate::errno::Errno;
 use crate::uapi::{AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM};
 use address::Address;
@@ -183,7 +183,7 @@ pub struct Socket {
     /// The result of a connection attempt has not been reported yet.
     pub is_connect_unreported: bool,
     /// When it last became ready.
-    pub pulse: Pulse,
+    pub event_times: EventTimes,
     /// The credentials of its creator.
     pub credentials: PeerCredentials,
     /// The credentials of its peer.
@@ -253,13 +253,13 @@ impl Socket {
     fn end_both(&mut self) {
         self.reads_ended = true;
         self.sends_ended = true;
-        self.pulse.other();
+        self.event_times.other();
     }
 
     /// Sets the pending error.
     fn fail(&mut self, error: Errno) {
         self.error = Some(error);
-        self.pulse.other();
+        self.event_times.other();
     }
 
     /// Resets the connection, with a pending error.
@@ -328,7 +328,7 @@ impl Sockets {
             sends_ended: false,
             has_peer_finished: false,
             is_connect_unreported: false,
-            pulse: Pulse::default(),
+            event_times: EventTimes::default(),
             credentials,
             peer_credentials: None,
             remote_end: None,

@@ -90,7 +90,7 @@ impl Sockets {
             let packet = Packet { time, by: CARD, ..Packet::default() };
             let Ok(socket) = self.get_mut(id) else { continue };
             if socket.queue.push_whole(accepted, from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(bytes)).is_ok() {
-                socket.pulse.input();
+                socket.event_times.input();
             }
         }
     }

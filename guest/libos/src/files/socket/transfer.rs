@@ -79,7 +79,7 @@ impl Socket {
         beside: ControlMessage,
         give: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Result<usize, Errno> {
-        self.pulse.input();
+        self.event_times.input();
         self.queue.push(room, beside, give)
     }
 
@@ -96,7 +96,7 @@ impl Socket {
             return if before > 0 { Ok(before) } else { Err(Errno::EFAULT) };
         }
         let in_line = self.stored_option(SOL_SOCKET, SO_OOBINLINE).is_some_and(|value| value != 0);
-        self.pulse.other();
+        self.event_times.other();
         self.queue.push_urgent(byte[0], in_line, PeerCredentials::default())?;
         Ok(before + 1)
     }
@@ -259,7 +259,7 @@ impl Sockets {
             return Err(Errno::EAGAIN);
         }
         other.queue.push_whole(sending.length, from, sending.beside, sending.give)?;
-        other.pulse.input();
+        other.event_times.input();
         Ok(sending.length)
     }
 
@@ -345,7 +345,7 @@ impl Sockets {
         if other.queue.used() < other.options.receive_buffer {
             let packet = Packet { time, ..packet };
             other.queue.push_whole(sending.length, from, ControlMessage { packet, ..ControlMessage::default() }, sending.give)?;
-            other.pulse.input();
+            other.event_times.input();
         }
         Ok(sending.length)
     }
@@ -383,7 +383,7 @@ impl Sockets {
         let had_room = sender.is_none_or(|sender| self.has_room(sender));
         let received = self.receive_here(id, receiving)?;
         if let Some(sender) = sender.filter(|sender| !had_room && self.has_room(*sender)) {
-            self.get_mut(sender)?.pulse.output();
+            self.get_mut(sender)?.event_times.output();
         }
         if was_crowded && !is_full_for_others(self.get(id)?) {
             self.notify_senders(id);
@@ -394,7 +394,7 @@ impl Sockets {
     /// Notifies the senders of a datagram socket that its queue has space.
     fn notify_senders(&mut self, id: SocketId) {
         for socket in self.sockets.iter_mut().flatten().filter(|socket| socket.peer() == Some(id)) {
-            socket.pulse.output();
+            socket.event_times.output();
         }
     }
 
@@ -461,7 +461,7 @@ impl Sockets {
     pub fn answer(&mut self, id: SocketId, from: Address, bytes: &[u8]) -> Result<(), Errno> {
         let mut give = giving(bytes);
         let socket = self.get_mut(id)?;
-        socket.pulse.input();
+        socket.event_times.input();
         socket.queue.push_whole(bytes.len(), from, ControlMessage::default(), &mut give)
     }
 }
