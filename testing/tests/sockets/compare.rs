@@ -55,7 +55,7 @@ fn shape(style: Style) -> SocketType {
     match style {
         Style::Stream => SocketType::STREAM,
         Style::Datagram => SocketType::DGRAM,
-        Style::Packets => SocketType::SEQPACKET,
+        Style::SeqPacket => SocketType::SEQPACKET,
         Style::Raw => SocketType::RAW,
     }
 }
@@ -224,7 +224,7 @@ impl ComparedSockets {
         let ((_, address), there) = self.addresses(kind, target)?;
         let to = match (&address, kind) {
             // The destination is ignored on connections.
-            (_, Kind::Tcp | Kind::Unix(Style::Packets)) => Ok(Destination::Connected),
+            (_, Kind::Tcp | Kind::Unix(Style::SeqPacket)) => Ok(Destination::Connected),
             (Address::Internet(to), _) => Ok(Destination::Internet(*to)),
             (Address::Abstract(_), Kind::Unix(Style::Stream)) => Ok(Destination::Unix(id)),
             (Address::Abstract(name), _) => {
@@ -273,7 +273,7 @@ impl ComparedSockets {
             }
             Operation::Disconnect(place) => {
                 let twin = self.places[place].as_ref()?;
-                if matches!(twin.kind, Kind::Unix(Style::Stream | Style::Packets)) {
+                if matches!(twin.kind, Kind::Unix(Style::Stream | Style::SeqPacket)) {
                     return None;
                 }
                 let answer = ours(self.sockets.disconnect(twin.ours), nothing);

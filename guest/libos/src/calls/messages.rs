@@ -75,7 +75,7 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
     let socket = system.files.sockets.get(id)?;
     let (family, style) = (socket.family, socket.style);
     // Connections have their destination.
-    if style == Style::Packets || family.is_internet() && style == Style::Stream {
+    if style == Style::SeqPacket || family.is_internet() && style == Style::Stream {
         return Ok(Destination::Connected);
     }
     let mut name = name;

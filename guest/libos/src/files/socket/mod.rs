@@ -89,7 +89,7 @@ pub enum Style {
     /// Datagrams from any sender.
     Datagram,
     /// Datagrams over a connection (`SOCK_SEQPACKET`).
-    Packets,
+    SeqPacket,
     /// Raw packets.
     Raw,
 }
@@ -102,7 +102,7 @@ impl Style {
             Style::Stream => SOCK_STREAM,
             Style::Datagram => SOCK_DGRAM,
             Style::Raw => SOCK_RAW,
-            Style::Packets => SOCK_SEQPACKET,
+            Style::SeqPacket => SOCK_SEQPACKET,
         }
     }
 }
@@ -218,7 +218,7 @@ impl Socket {
     /// Whether it sends and receives only over a connection.
     #[must_use]
     pub fn needs_connection(&self) -> bool {
-        matches!(self.style, Style::Stream | Style::Packets)
+        matches!(self.style, Style::Stream | Style::SeqPacket)
     }
 
     /// Its address before it is bound; of raw sockets it contains the protocol.

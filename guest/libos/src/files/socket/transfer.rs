@@ -117,7 +117,7 @@ impl Sockets {
         let socket = self.get(id)?;
         match (socket.family, socket.style) {
             (Family::Unix, Style::Stream) => self.send_stream(id, to, sending),
-            (Family::Unix, Style::Packets) => self.send_packet(id, sending),
+            (Family::Unix, Style::SeqPacket) => self.send_packet(id, sending),
             (Family::Unix, Style::Datagram) => self.send_datagram(id, to, sending),
             (_, Style::Stream) => self.send_tcp(id, sending),
             (Family::Internet4 | Family::Internet6, _) if socket.is_udp() => self.send_pieces(id, to, sending),
@@ -440,14 +440,14 @@ impl Sockets {
                     _ => Err(Errno::EAGAIN),
                 }
             }
-            Style::Datagram | Style::Packets | Style::Raw => {
-                if socket.style == Style::Packets && socket.peer().is_none() {
+            Style::Datagram | Style::SeqPacket | Style::Raw => {
+                if socket.style == Style::SeqPacket && socket.peer().is_none() {
                     return Err(Errno::ENOTCONN);
                 }
                 socket.take_error()?;
                 match socket.queue.take_whole(room, peeks, take)? {
                     Some(received) => Ok(received),
-                    None if socket.reads_ended && (waits || socket.style == Style::Packets) => Ok(Received::default()),
+                    None if socket.reads_ended && (waits || socket.style == Style::SeqPacket) => Ok(Received::default()),
                     None => Err(Errno::EAGAIN),
                 }
             }
