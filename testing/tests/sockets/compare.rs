@@ -8,7 +8,7 @@ use pando_libos::files::socket::address::Address;
 use pando_libos::files::socket::names::UnixName;
 use pando_libos::files::socket::options::Value;
 use pando_libos::files::socket::queue::ControlMessage;
-use pando_libos::files::socket::transfer::{Destination, Receiving, Sending};
+use pando_libos::files::socket::transfer::{Destination, ReceiveRequest, SendRequest};
 use pando_libos::files::socket::{Family, PeerCredentials, SocketId, Sockets, Style};
 use pando_libos::uapi::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, SO_ERROR, SOL_SOCKET};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -214,7 +214,7 @@ impl ComparedSockets {
             rest = left;
             piece.len()
         };
-        let sending = Sending { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
+        let sending = SendRequest { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
         ours(self.sockets.send(id, to, sending), |count| count.to_le_bytes().to_vec())
     }
 
@@ -245,7 +245,7 @@ impl ComparedSockets {
             got.extend_from_slice(piece);
             piece.len()
         };
-        let received = self.sockets.receive(twin.ours, Receiving { room, peeks, waits: false, take: &mut take });
+        let received = self.sockets.receive(twin.ours, ReceiveRequest { room, peeks, waits: false, take: &mut take });
         let answer = ours(received, |_| got);
         settle(&twin.theirs, &answer, PollFlags::IN);
         let mut buffer = vec![0; room];

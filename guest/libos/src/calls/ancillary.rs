@@ -8,7 +8,7 @@ use pando_rt::{clock, user as memory};
 
 use crate::errno::Errno;
 use crate::files::socket::error_queue::{SocketError, host_address};
-use crate::files::socket::queue::{ControlMessage, Packet, Received};
+use crate::files::socket::queue::{ControlMessage, Packet, ReceiveResult};
 use crate::files::socket::{Family, PeerCredentials, Socket, SocketId};
 use crate::system::System;
 use crate::uapi::{
@@ -140,7 +140,13 @@ impl Writer {
 ///
 /// # Errors
 /// `EFAULT`.
-pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Received, close_on_exec: bool) -> Result<(u64, u32), Errno> {
+pub(super) fn write(
+    system: &mut System,
+    id: SocketId,
+    room: Room,
+    received: &ReceiveResult,
+    close_on_exec: bool,
+) -> Result<(u64, u32), Errno> {
     let mut writer = Writer { room, at: 0, cut: false };
     let socket = system.files.sockets.get(id)?;
     if socket.family == Family::Unix && socket.options.passes_credentials {

@@ -10,7 +10,7 @@ use super::super::file_operations::{FileOperations, OffsetUse, Side};
 use super::super::status::{Status, minor, time};
 use super::super::{Files, OpenFile};
 use super::SocketId;
-use super::transfer::Receiving;
+use super::transfer::ReceiveRequest;
 use crate::errno::Errno;
 use crate::wait::Channel;
 
@@ -47,7 +47,7 @@ impl FileOperations for SocketId {
             filled += piece.len();
             piece.len()
         };
-        let received = files.sockets.receive(*self, Receiving { room, peeks: false, waits: false, take: &mut take })?;
+        let received = files.sockets.receive(*self, ReceiveRequest { room, peeks: false, waits: false, take: &mut take })?;
         files.release_passed(&received.files);
         files.pipes.get_mut(pipe)?.push(&bytes[..filled]).map(|done| done as u64)
     }

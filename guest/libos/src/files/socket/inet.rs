@@ -17,7 +17,7 @@ use pando_stack::{ConnectionId, Message, Stack, Tuple};
 use super::address::{Address, in_family, is_here, plain};
 use super::names::{CARD, EPHEMERAL_PORTS};
 use super::queue::{ControlMessage, Packet};
-use super::transfer::{Sending, gather, giving};
+use super::transfer::{SendRequest, gather, giving};
 use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
 use crate::uapi::IPPROTO_TCP;
@@ -442,8 +442,13 @@ impl Sockets {
     }
 
     /// Sends a datagram to a remote host.
-    pub(super) fn send_outside(&mut self, [from, to]: [SocketAddr; 2], hops: Option<i32>, sending: Sending<'_>) -> Result<usize, Errno> {
-        let Sending { length, give, .. } = sending;
+    pub(super) fn send_outside(
+        &mut self,
+        [from, to]: [SocketAddr; 2],
+        hops: Option<i32>,
+        sending: SendRequest<'_>,
+    ) -> Result<usize, Errno> {
+        let SendRequest { length, give, .. } = sending;
         let bytes = gather(length, give)?;
         let hops = hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
         self.outside.request(NetworkRequest::Datagram { from, to, bytes, hops });

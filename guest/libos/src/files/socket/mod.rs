@@ -37,7 +37,7 @@ use names::{Port, UnixName};
 use options::SocketOptions;
 use queue::Queue;
 use time_wait::TimeWaitTable;
-use transfer::Corked;
+use transfer::CorkedDatagram;
 
 /// The identity of a socket: its index in the table, and its inode number, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,7 +193,7 @@ pub struct Socket {
     /// It is the server end of a connection that has not been accepted yet.
     is_unaccepted: bool,
     /// The datagram being assembled (`MSG_MORE`, `UDP_CORK`).
-    corked: Option<Corked>,
+    corked: Option<CorkedDatagram>,
     /// The Unix name by which it is found.
     name: Option<UnixName>,
     /// The port by which it is found.
