@@ -63,7 +63,7 @@ impl Notice {
 
 /// The last part of a notification through a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum NotificationReason {
     /// A message arrived.
     Message = 1,
     /// The registration was removed.
@@ -308,7 +308,7 @@ impl Files {
     }
 
     /// Sends a notification through a socket. It is lost if the socket is closed or memory is short.
-    pub fn notify_by_socket(&mut self, id: SocketId, mut cookie: [u8; COOKIE], fate: Fate) {
+    pub fn notify_by_socket(&mut self, id: SocketId, mut cookie: [u8; COOKIE], fate: NotificationReason) {
         cookie[COOKIE - 1] = fate as u8;
         let _ = self.sockets.answer(id, Address::Netlink(0), &cookie);
         self.changed.push(Channel::Sockets);
@@ -317,7 +317,7 @@ impl Files {
     /// Removes a process's registration when it closes the queue or unregisters.
     pub fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) {
         if let Some(Notice::Socket(socket, cookie)) = self.queues.stop_listening(id, process) {
-            self.notify_by_socket(socket, cookie, Fate::Removed);
+            self.notify_by_socket(socket, cookie, NotificationReason::Removed);
         }
     }
 }
