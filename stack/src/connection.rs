@@ -16,7 +16,7 @@ use crate::ack_policy::AckPolicy;
 use crate::connection_state::{ConnectionState, OpenMode, UserHold};
 use crate::loss_recovery::Recovery;
 use crate::packet::{Ends, Packet};
-use crate::port::{Port, RxOnlyDevice, Transmitter, TxSummary};
+use crate::port::{IdleDevice, Port, Transmitter, TxSummary};
 use crate::segment::window_scale;
 use crate::segment_rewrite::{Rewrite, duplicate_ack, fit, is_duplicate_ack, rewrite, rewritten};
 use crate::sequence::{Progress, is_before};
@@ -322,7 +322,7 @@ impl Connection {
             }
         }
         if self.recovery.must_go_back() {
-            interface.poll_egress(LATE, &mut RxOnlyDevice(transmitter.capabilities), &mut self.single.set);
+            interface.poll_egress(LATE, &mut IdleDevice(transmitter.capabilities), &mut self.single.set);
             self.recovery.note_going_back();
         }
     }

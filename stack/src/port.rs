@@ -79,9 +79,9 @@ pub(crate) struct Port<'a, 'v> {
 }
 
 /// A receive-only link: smoltcp checks its timers, and keeps its segments.
-pub(crate) struct RxOnlyDevice<'a>(pub(crate) &'a DeviceCapabilities);
+pub(crate) struct IdleDevice<'a>(pub(crate) &'a DeviceCapabilities);
 
-impl Device for RxOnlyDevice<'_> {
+impl Device for IdleDevice<'_> {
     type RxToken<'t>
         = PortRxToken<'t>
     where
