@@ -66,7 +66,7 @@ pub use cell::ManagedCell;
 pub use error::ManagerError;
 pub use gateways::PreparedGateways;
 pub use jobs::StartedJob;
-pub use listing::{CellPage, CellSum, PageQuery};
+pub use listing::{CellPage, CellTotals, PageQuery};
 pub use provider::TemplateSummary;
 pub use reader::Reader;
 pub use restart_policy::RestartPolicy;

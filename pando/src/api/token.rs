@@ -33,7 +33,7 @@ pub struct Token {
 
 /// The cells of a token, together: the answer to `GET /v1` at the control address.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct CellSum {
+pub struct CellTotals {
     /// The version of the service.
     pub version: String,
     /// Cells that have not ended.

@@ -16,7 +16,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use pando_manager::cells::{CellSum, Manager};
+use pando_manager::cells::{CellTotals, Manager};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -151,15 +151,15 @@ fn allowed<'a>(method: &Method, path: &'a str) -> Option<ControlRequest<'a>> {
 }
 
 /// The sum of the cells of a scope.
-async fn sum(control: &Control, scope: Scope) -> Result<Json<api::CellSum>, Problem> {
+async fn sum(control: &Control, scope: Scope) -> Result<Json<api::CellTotals>, Problem> {
     let manager = Arc::clone(&control.manager);
     let turn = Arc::clone(&control.turns).acquire_owned().await.map_err(Problem::server)?;
     let sum = blocking(move || {
         let _turn = turn;
         Ok(manager.sum(|cell| scope.contains(cell.labels())))
     });
-    let CellSum { living, asleep, memory_bytes } = sum.await?;
-    Ok(Json(api::CellSum { version: env!("CARGO_PKG_VERSION").into(), running: living, asleep, memory_bytes }))
+    let CellTotals { living, asleep, memory_bytes } = sum.await?;
+    Ok(Json(api::CellTotals { version: env!("CARGO_PKG_VERSION").into(), running: living, asleep, memory_bytes }))
 }
 
 #[cfg(test)]
