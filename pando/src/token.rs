@@ -43,7 +43,7 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
     match command {
         Command::Create { labels } => {
             let spec = api::TokenSpec { labels: labels.iter().cloned().collect() };
-            let created: api::NewToken = wait_for(client.ask(Method::POST, "/v1/tokens", &spec))?;
+            let created: api::CreatedToken = wait_for(client.ask(Method::POST, "/v1/tokens", &spec))?;
             writeln!(out, "{}", created.token)?;
         }
         Command::Ls { json } => {

@@ -15,7 +15,7 @@ pub struct TokenSpec {
 
 /// A new token.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct NewToken {
+pub struct CreatedToken {
     /// Its number, to remove it by.
     pub id: u64,
     /// The token. It is not shown again.
