@@ -42,7 +42,7 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     match command {
         Command::Create { labels } => {
-            let spec = api::TokenSpec { labels: labels.iter().cloned().collect() };
+            let spec = api::NewToken { labels: labels.iter().cloned().collect() };
             let created: api::CreatedToken = wait_for(client.ask(Method::POST, "/v1/tokens", &spec))?;
             writeln!(out, "{}", created.token)?;
         }

@@ -78,7 +78,7 @@ pub(crate) struct Port<'a, 'v> {
     pub(crate) received: Option<&'a [u8]>,
 }
 
-/// A receive-only link: smoltcp checks its timers, and keeps its segments.
+/// A device that neither receives nor transmits: smoltcp only checks its timers, and keeps its segments.
 pub(crate) struct IdleDevice<'a>(pub(crate) &'a DeviceCapabilities);
 
 impl Device for IdleDevice<'_> {

@@ -8,12 +8,12 @@ use utoipa::ToSchema;
 /// A token to create.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TokenSpec {
+pub struct NewToken {
     /// The labels of the cells that it is for: at least one. Cells with all of them belong to it.
     pub labels: BTreeMap<String, String>,
 }
 
-/// A new token.
+/// A token that was created: the only answer with the secret.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CreatedToken {
     /// Its number, to remove it by.
