@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts programs in two steps. [`prepare()`] finds the program, checks everything that can fail, and changes nothing; [`PreparedProgram::load`]
-//! maps it into an empty address space.
+//! Starts programs in two steps. [`prepare()`] finds the program, checks everything that can fail, and changes nothing;
+//! [`PreparedProgram::load`] maps it into an empty address space.
 //!
 //! A script is resolved to its interpreter, and that to the program that runs. A program may name an interpreter of its own, the dynamic
 //! linker: then both are mapped, and the linker starts first.
