@@ -221,6 +221,6 @@ pub(crate) fn prepare_network(
 /// Prints the addresses of forwards whose port the host chose.
 fn announce(forwards: &[PortForward], requested: &[PortForward]) {
     for (PortForward { host, cell, .. }, _) in forwards.iter().zip(requested).filter(|(_, requested)| requested.host.port() == 0) {
-        diagnostics::problem(&format_args!("{host} is forwarded to port {cell}"));
+        diagnostics::note(&format_args!("{host} is forwarded to port {cell}"));
     }
 }

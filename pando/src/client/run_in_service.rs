@@ -37,7 +37,7 @@ pub(crate) fn run_detached(client: &Client, request: &api::NewCell, count: u32, 
             let cell: api::Cell = client.ask(Method::POST, "/v1/cells", request).await?;
             writeln!(std::io::stdout(), "{}", cell.id)?;
             for port in cell.ports.iter().filter(|_| chooses_port) {
-                diagnostics::problem(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
+                diagnostics::note(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
             }
             if keep_input {
                 continue;
