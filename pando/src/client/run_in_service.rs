@@ -82,7 +82,7 @@ async fn run(client: &Client, request: &api::NewCell) -> Result<u8, Failure> {
         (Some(outcome), wish) => Ok(report_end(&request.template, &outcome, wish)),
         // The output's reader does not read the last output; a message would not be read either.
         (None, Some(signal)) => Ok(128 + signal),
-        (None, None) => Err(Failure::Gone(ErrorKind::UnexpectedEof.into())),
+        (None, None) => Err(Failure::ConnectionLost(ErrorKind::UnexpectedEof.into())),
     }
 }
 
