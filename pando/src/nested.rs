@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Run, device: CellsDevice) -> Result<u8, Failure> {
     let cell = CellSpec { program, limits, host_name: options.host_name() }.create(Arc::clone(&operator), &root)?;
     let port = cell.console()?;
     let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(Arc::clone(&operator), Some(cell.id()), &time_limits)?;
+    let signals = Signals::forward(Arc::clone(&operator), Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
     let terminal = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Run, device: CellsDevice) -> Result<u8, Failure> {
     };
     std::thread::Builder::new().name("console output".into()).spawn(body).map_err(Failure::Thread)?;
     let mut end = cell.wait()?.end;
-    let is_terminated = signals.are_requests() || matches!(end, End::TimedOut | End::Killed);
+    let is_terminated = signals.is_end_requested() || matches!(end, End::TimedOut | End::Killed);
     if !await_output(&carried, &port, is_terminated).map_err(Failure::Output)? {
         end = End::OutputLimit;
     }

@@ -181,7 +181,7 @@ fn run_attached(
     let network = network.connect(kernel, cell.id())?;
     let write_back = view.exports.write_back(kernel, cell.id(), single.written, mounts)?;
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(kernel)).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(Arc::<Kernel>::clone(kernel), Some(cell.id()), &time_limits)?;
+    let signals = Signals::forward(Arc::<Kernel>::clone(kernel), Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;

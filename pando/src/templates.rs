@@ -243,7 +243,7 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
     let libos = machine::libos(&kernel, &mut timings)?;
     // Both start threads, which a confined process cannot.
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(&kernel)).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(Arc::<Kernel>::clone(&kernel), None, &time_limits)?;
+    let signals = Signals::forward(Arc::<Kernel>::clone(&kernel), None, &time_limits)?;
     // Compression starts no thread; writing the file needs the same calls as a write-back.
     machine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
     let limit = options.limits.output_limit.map(Size::in_bytes);
@@ -252,7 +252,7 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
         carry_output(&*kernel, cell, port, streams, limit).map(drop)
     };
     let workshop = Workshop { kernel: &kernel, libos: &libos, time_limits: &time_limits };
-    plan.create(workshop, &mut output, &|cell| signals.aim(cell))?;
+    plan.create(workshop, &mut output, &|cell| signals.set_target(cell))?;
     Ok(0)
 }
 
