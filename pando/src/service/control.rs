@@ -53,7 +53,7 @@ pub(super) fn router(routes: Router, manager: Arc<Manager>, tokens: Arc<Tokens>)
 async fn authorize(State(control): State<Control>, request: Request, next: Next) -> Response {
     let mut answer = match permit(&control, request).await {
         Ok(PermittedRequest::ForRoutes(request, life)) => {
-            let answer = match needs_turn(request.uri().path()) {
+            let answer = match needs_permit(request.uri().path()) {
                 true => run_with_permit(&control, request, next).await,
                 false => next.run(request).await,
             };
@@ -70,11 +70,11 @@ async fn authorize(State(control): State<Control>, request: Request, next: Next)
 }
 
 /// Whether a permitted request works on a blocking thread.
-fn needs_turn(path: &str) -> bool {
+fn needs_permit(path: &str) -> bool {
     path == "/v1/cells" || path.ends_with("/sleep") || path.ends_with("/wake")
 }
 
-/// Runs a request in its turn. If the client disconnects, the turn ends with the work, not before.
+/// Runs a request with a permit. If the client disconnects, the permit is returned with the end of the work, not before.
 async fn run_with_permit(control: &Control, request: Request, next: Next) -> Response {
     let permit = match Arc::clone(&control.permits).acquire_owned().await {
         Ok(permit) => permit,
@@ -155,7 +155,7 @@ async fn sum(control: &Control, scope: Scope) -> Result<Json<api::CellTotals>, P
     let manager = Arc::clone(&control.manager);
     let permit = Arc::clone(&control.permits).acquire_owned().await.map_err(Problem::server)?;
     let sum = blocking(move || {
-        let _turn = permit;
+        let _permit = permit;
         Ok(manager.sum(|cell| scope.contains(cell.labels())))
     });
     let CellTotals { living, asleep, memory_bytes } = sum.await?;
