@@ -65,8 +65,8 @@ pub(crate) enum Failure {
     /// The manager refuses a request.
     #[error("{}", messages::manager(.0))]
     Manager(ManagerError),
-    /// The gateway broke off.
-    #[error("the way out of the cell's network broke off: {}", host::plain(.0))]
+    /// The gateway failed.
+    #[error("the gateway of the cell's network failed: {}", host::plain(.0))]
     Gateway(std::io::Error),
     /// `-t` without a terminal.
     #[error("-t: standard input is not a terminal: omit -t, or run this from one")]
