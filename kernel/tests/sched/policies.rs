@@ -46,12 +46,12 @@ fn the_scheduler_chooses_the_next_cell() {
 }
 
 /// Admits a limited number of cells.
-struct Doorkeeper {
+struct LimitedGatekeeper {
     waiting: VecDeque<CellId>,
     places: usize,
 }
 
-impl Gatekeeper for Doorkeeper {
+impl Gatekeeper for LimitedGatekeeper {
     fn enqueue(&mut self, cell: CellId) {
         self.waiting.push_back(cell);
     }
@@ -69,7 +69,7 @@ impl Gatekeeper for Doorkeeper {
 
 #[test]
 fn the_gatekeeper_chooses_the_admitted_cells() {
-    let config = || Config { gatekeeper: Box::new(Doorkeeper { waiting: VecDeque::new(), places: 2 }), ..Config::default() };
+    let config = || Config { gatekeeper: Box::new(LimitedGatekeeper { waiting: VecDeque::new(), places: 2 }), ..Config::default() };
     for mut lab in Lab::each(PageCount(1 << 14), config) {
         let ids: Vec<_> = (0..4)
             .map(|status| {

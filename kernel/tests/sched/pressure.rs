@@ -281,9 +281,9 @@ fn idle_cells_that_cannot_sleep_hide_no_other_cell() {
 }
 
 /// A policy without victims.
-struct Mercy;
+struct NoVictim;
 
-impl OomPolicy for Mercy {
+impl OomPolicy for NoVictim {
     fn victim(&mut self, _: &mut dyn Iterator<Item = (CellId, PageCount)>) -> Option<CellId> {
         None
     }
@@ -291,7 +291,7 @@ impl OomPolicy for Mercy {
 
 #[test]
 fn without_a_victim_the_requesting_cell_ends() {
-    for mut lab in Lab::each(ARENA, || Config { oom_policy: Box::new(Mercy), ..Config::default() }) {
+    for mut lab in Lab::each(ARENA, || Config { oom_policy: Box::new(NoVictim), ..Config::default() }) {
         let before = lab.kernel.free();
         let hoarder = hoarder(&mut lab, before.0 / 2, IDLE);
         let wants = toucher(&lab, before.0 * 2 / 3);
