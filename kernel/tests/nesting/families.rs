@@ -56,7 +56,7 @@ fn names_that_a_cell_does_not_hold_are_refused() {
         let free = lab.kernel.free();
         let root = template(&lab);
         let parent = start(&mut lab, root, QUOTA, 3);
-        let stranger = start(&mut lab, root, QUOTA, 3);
+        let unrelated = start(&mut lab, root, QUOTA, 3);
         let (name, child) = start_child(&mut lab, parent, PageCount(300), 0).expect("it may have some");
         let cell = name.bits();
         let calls = [
@@ -73,7 +73,7 @@ fn names_that_a_cell_does_not_hold_are_refused() {
         ];
         for wrong in calls {
             // Neither another cell nor the child itself has such a holding.
-            for caller in [stranger, child] {
+            for caller in [unrelated, child] {
                 assert_eq!(call(&mut lab, caller, wrong), Err(Refusal::NoSuchHolding), "{wrong:?}");
             }
         }
@@ -84,7 +84,7 @@ fn names_that_a_cell_does_not_hold_are_refused() {
         for wrong in [Hypercall::CellEnd { cell: HoldingName::ROOT.bits() }, Hypercall::CellRun { cell: HoldingName::ROOT.bits() }] {
             assert_eq!(call(&mut lab, parent, wrong), Err(Refusal::NoSuchHolding), "{wrong:?}");
         }
-        close(&mut lab, &[parent, stranger, root], free);
+        close(&mut lab, &[parent, unrelated, root], free);
     }
 }
 
