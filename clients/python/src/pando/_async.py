@@ -68,7 +68,7 @@ class AsyncClient:
         The code finds `arguments` behind `sys.argv[0]`. For other templates than "python", `code` is the first argument.
         The other options are those of `Options`. An interruption ends the clone.
         """
-        order = _wire.Order(template, [code, *arguments], stdin, options)
+        order = _wire.CloneRequest(template, [code, *arguments], stdin, options)
         return await self._cloned(_wire.run, order)
 
     async def start(
@@ -80,7 +80,7 @@ class AsyncClient:
         **options: Unpack[Options],
     ) -> AsyncCell:
         """Starts a clone of a template; more standard input can follow. The options are those of `Options`."""
-        return await self.start_order(_wire.Order(template, arguments, stdin, options))
+        return await self.start_clone(_wire.CloneRequest(template, arguments, stdin, options))
 
     async def info(self) -> ServerInfo:
         """Returns the server's version and resources."""
@@ -133,7 +133,7 @@ class AsyncClient:
     def __repr__(self) -> str:
         return f"<AsyncClient at {str(self.socket)!r}>"
 
-    async def start_order(self, order: _wire.Order) -> AsyncCell:
+    async def start_clone(self, order: _wire.CloneRequest) -> AsyncCell:
         """Starts a clone."""
         return AsyncCell(self, await self._cloned(_wire.start, order))
 
@@ -172,7 +172,7 @@ class AsyncClient:
         await self.io.call(lambda: _server.start(self._path))
         return await self._http.send(request)
 
-    async def _cloned(self, request: Callable[[_wire.Order], _wire.Operation[T]], order: _wire.Order) -> T:
+    async def _cloned(self, request: Callable[[_wire.CloneRequest], _wire.Operation[T]], order: _wire.CloneRequest) -> T:
         """Sends a request for a clone."""
         if order.template not in _wire.STANDARD:
             return await self.do(request(order))

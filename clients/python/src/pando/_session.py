@@ -16,7 +16,7 @@ from ._notes import Displays, End
 from ._results import DisplayData, Execution
 from ._text import OnText, StreamText
 from ._types import CellInfo, CodeError, Options, Outcome, Reason, Result, SandboxOptions
-from ._wire import Order, OutputItem, check_options
+from ._wire import CloneRequest, OutputItem, check_options
 
 OUTPUT_MAX = 16 << 20
 """The default limit of a run's output in bytes."""
@@ -50,7 +50,7 @@ class SandboxState:
         self.idle_timeout: Optional[float] = limits.pop("idle_timeout", None)
         lifetime: Optional[float] = limits.pop("lifetime", LIFETIME)
         limits["timeout"] = lifetime
-        self.order = Order(template, (), None, cast(Options, limits))
+        self.order = CloneRequest(template, (), None, cast(Options, limits))
         self.number: Optional[int] = None
         self.over: Optional[str] = None
         self.outcome: Optional[Outcome] = None
@@ -73,7 +73,7 @@ class SandboxState:
         """The seconds that remain if nothing is done with it."""
         return min((limit for limit in (self.remaining(), self.idle_timeout) if limit is not None), default=None)
 
-    def continued(self, template: str) -> Order:
+    def continued(self, template: str) -> CloneRequest:
         """The order for a clone that goes on in place of the cell, for the rest of its lifetime."""
         options: Dict[str, Any] = {**self.order.options, "timeout": self.remaining()}
         return replace(self.order, template=template, options=cast(Options, options))
