@@ -42,12 +42,12 @@ const REQUESTS: usize = 1000;
 
 /// A scheduler that gives the vCPU to a cell as soon as an event wakes it: the alternative to batches in Denali's paper.
 #[derive(Debug, Default)]
-struct Immediate {
+struct ImmediateScheduler {
     woken: VecDeque<CellId>,
     others: FairShare,
 }
 
-impl Scheduler for Immediate {
+impl Scheduler for ImmediateScheduler {
     fn ready(&mut self, cell: CellId, reason: ReadyReason) {
         if reason == ReadyReason::Woken {
             self.woken.push_back(cell);
@@ -120,7 +120,8 @@ pub(super) fn run(
     let compiled = Compiled::new(SOURCE)?;
     flat(options, &compiled, report)?;
     let batched = ("events wait for a cell's turn", Config::default());
-    let immediate = ("events switch to their cell at once", Config { scheduler: Box::<Immediate>::default(), ..Config::default() });
+    let immediate =
+        ("events switch to their cell at once", Config { scheduler: Box::<ImmediateScheduler>::default(), ..Config::default() });
     let figure = Plot { name: "events", title: "Events together or at once: 100 KB from web servers in cells", ..Plot::default() };
     plot(compare(options, &compiled, [batched, immediate], |size| size.1, figure, report)?)?;
     let timed = ("idle with a timeout", Config::default());
