@@ -28,7 +28,7 @@ const WATCHED: Duration = Duration::from_secs(5);
 const MILLION: usize = 1_000_000;
 
 /// Measures the rows.
-pub(crate) fn run(options: BenchOptions<'_>, pinned: cpu::Pinned, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(crate) fn run(options: BenchOptions<'_>, pinned: cpu::PinnedThread, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     // Threads that wake cells run beside the measuring thread, as in the service.
     drop(pinned);
     let cells = options.cells.unwrap_or(if options.brief { 200 } else { CELLS });
