@@ -8,7 +8,7 @@ mod population;
 mod swap;
 
 use crate::native::{cpu, usage};
-use crate::program::Compiled;
+use crate::program::CompiledProgram;
 use crate::sample::{Sample, Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use population::Population;
@@ -32,7 +32,7 @@ pub(crate) fn run(options: BenchOptions<'_>, pinned: cpu::PinnedThread, report: 
     // Threads that wake cells run beside the measuring thread, as in the service.
     drop(pinned);
     let cells = options.cells.unwrap_or(if options.brief { 200 } else { CELLS });
-    let program = Compiled::new(SOURCE)?;
+    let program = CompiledProgram::new(SOURCE)?;
     let mut few = Population::new(&program, (cells / PART).max(LEAST))?;
     few.fill()?;
     let mut many = Population::new(&program, cells)?;
