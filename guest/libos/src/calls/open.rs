@@ -169,8 +169,8 @@ pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64;
         credentials.may_really(status.owner(), status.is_directory(), mode)
     };
     // Files that the libOS generates are not writable, regardless of their permissions.
-    let made_up = matches!(inode, crate::files::tree::InodeRef::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
-    if !may || made_up {
+    let anonymous_device = matches!(inode, crate::files::tree::InodeRef::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
+    if !may || anonymous_device {
         return Err(Errno::EACCES);
     }
     let is_of_volume = matches!(status.kind(), Some(crate::erofs::FileType::Regular | crate::erofs::FileType::Directory));

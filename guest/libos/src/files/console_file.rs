@@ -57,7 +57,7 @@ impl FileOperations for ConsoleFile {
     }
 
     fn status(&self, files: &Files) -> Result<Status, Errno> {
-        Ok(Status::made_up(minor::PIPES, 1 + self.stream as u64, Status::FIFO, time(files.current.started)))
+        Ok(Status::anonymous_device(minor::PIPES, 1 + self.stream as u64, Status::FIFO, time(files.current.started)))
     }
 
     fn link_text(&self, files: &Files, file: &OpenFile) -> Result<Vec<u8>, Errno> {

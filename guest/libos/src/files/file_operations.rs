@@ -113,7 +113,7 @@ pub trait FileOperations {
     /// # Errors
     /// `EBADF`.
     fn status(&self, files: &Files) -> Result<Status, Errno> {
-        Ok(Status::made_up(minor::ANONYMOUS, 1, 0o600, time(files.current.started)))
+        Ok(Status::anonymous_device(minor::ANONYMOUS, 1, 0o600, time(files.current.started)))
     }
 
     /// The text of the descriptor's link in `/proc/PID/fd`.

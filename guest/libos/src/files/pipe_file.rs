@@ -57,7 +57,7 @@ impl FileOperations for PipeFile {
 
     fn status(&self, files: &Files) -> Result<Status, Errno> {
         let number = 16 + files.pipes.get(self.pipe)?.number;
-        Ok(Status::made_up(minor::PIPES, number, Status::FIFO, time(files.current.started)).owned_by(&files.current.credentials))
+        Ok(Status::anonymous_device(minor::PIPES, number, Status::FIFO, time(files.current.started)).owned_by(&files.current.credentials))
     }
 
     fn link_text(&self, files: &Files, file: &OpenFile) -> Result<Vec<u8>, Errno> {

@@ -17,7 +17,8 @@ use crate::wait::Channel;
 impl FileOperations for SocketId {
     fn status(&self, files: &Files) -> Result<Status, Errno> {
         let number = files.sockets.get(*self)?.number;
-        Ok(Status::made_up(minor::SOCKETS, number, Status::SOCKET, time(files.current.started)).owned_by(&files.current.credentials))
+        Ok(Status::anonymous_device(minor::SOCKETS, number, Status::SOCKET, time(files.current.started))
+            .owned_by(&files.current.credentials))
     }
 
     fn link_text(&self, files: &Files, file: &OpenFile) -> Result<Vec<u8>, Errno> {
