@@ -163,7 +163,7 @@ impl Patches {
     }
 
     /// Finds an address for a trampoline, and whether its page must be mapped first.
-    pub fn find_room(&self, site: u64, length: u64, can_be_mapped: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
+    pub fn find_trampoline_space(&self, site: u64, length: u64, can_be_mapped: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
         let is_taken = |address: u64, length: u64| {
             let others = self.trampolines.range(address.saturating_sub(TRAMPOLINE)..address + length);
             others.filter_map(|(_, site)| self.sites.get(site)).any(|other| other.trampoline.end > address)
@@ -202,7 +202,7 @@ impl Patches {
     }
 
     /// Removes pages from trampoline space. They contain no trampolines any more.
-    pub fn forget_rooms(&mut self, pages: Range<u64>) {
+    pub fn forget_trampoline_pages(&mut self, pages: Range<u64>) {
         self.pages.retain(|page| !pages.contains(page));
     }
 
@@ -224,7 +224,7 @@ impl Patches {
             self.give_up(site, false);
         }
         self.forget_traps(range.clone());
-        self.forget_rooms(range);
+        self.forget_trampoline_pages(range);
     }
 
     /// Takes over trap counts from another run of the same program with the same code addresses.
