@@ -119,7 +119,7 @@ impl System {
             let typed = terminal.read((room - done).min(TYPED_MAX as u64) as usize);
             let is_end = typed.as_ref().is_some_and(Vec::is_empty);
             if typed.is_some() {
-                self.has_read_terminal(name);
+                self.after_terminal_read(name);
             }
             let piece = typed.unwrap_or_default();
             write_to(&left, &piece)?;
@@ -148,7 +148,7 @@ impl System {
 
     /// Goes on after a terminal's input was read, dropped or got another mode: types the keys that waited for room, and wakes the
     /// waiting threads.
-    pub fn has_read_terminal(&mut self, name: TerminalName) {
+    pub fn after_terminal_read(&mut self, name: TerminalName) {
         if let TerminalName::Pseudo(id) = name {
             self.type_waiting(id);
         }

@@ -256,7 +256,7 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
 /// `getpid()`.
 pub fn getpid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
     let number = u64::from(system.process.number);
-    Ok(if system.process.passes_for_child { number | NOBODY } else { number })
+    Ok(if system.process.fakes_new_pid { number | NOBODY } else { number })
 }
 
 /// `gettid()`.

@@ -81,7 +81,7 @@ impl System {
     fn become_executed(&mut self) {
         self.process.signals.executed();
         self.process.executed = true;
-        self.process.passes_for_child = false;
+        self.process.fakes_new_pid = false;
         self.process.clone_signal = None;
         self.process.timers.executed();
         self.files.close_on_exec();

@@ -252,7 +252,7 @@ pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, IoError> {
 }
 
 /// Resets the streams in a clone: both may have a reader.
-pub(super) fn begin_anew() {
+pub(super) fn reset_in_clone() {
     READ.store(u32::MAX, Ordering::Relaxed);
     LAST_DOORBELL.store(LONG_AGO, Ordering::Relaxed);
     BEGINNING.set(&Ring::transmit());
