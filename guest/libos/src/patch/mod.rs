@@ -4,8 +4,8 @@
 //! A site's five bytes, from the instruction's first on, become a jump to a *trampoline*. The trampoline enters the libOS and then runs
 //! copies of the instructions that the jump replaces. This is sound because:
 //! - Only an executed instruction is patched, and only code that follows it is moved: nothing is guessed ([`code`]).
-//! - Every byte of the jump but the first is an undefined opcode ([`room`]). A jump into a patched site raises an exception. The libOS
-//!   continues at the copy of that instruction or, if none started there, restores the program's own bytes.
+//! - Every byte of the jump but the first is an undefined opcode ([`trampoline_space`]). A jump into a patched site raises an exception.
+//!   The libOS continues at the copy of that instruction or, if none started there, restores the program's own bytes.
 //! - Nothing is pushed onto the program's stack, and the trampoline changes only registers that the instruction overwrites
 //!   ([`trampoline`]).
 //! - The program sees only addresses of its own code: addresses of trampolines are translated wherever it can see them

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The changes of the root volume as a tar archive: a layer of a container image, with whiteouts for removed files.
 //!
-//! Other volumes, live mounts and temporary file systems are left out, and so are the files that the libOS provides ([`EXCLUDED_PATHS`]). Sockets
-//! have no form in an archive. The archive is written in pieces, while no program of the cell runs.
+//! Other volumes, live mounts and temporary file systems are left out, and so are the files that the libOS provides ([`EXCLUDED_PATHS`]).
+//! Sockets have no form in an archive. The archive is written in pieces, while no program of the cell runs.
 
 mod tar;
 mod walk;
