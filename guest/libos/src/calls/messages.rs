@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pando_rt::user::{self as memory, UserRange};
 
-use super::ancillary::{self, Room};
+use super::ancillary::{self, ControlBuffer};
 use super::file_operations::{CallOperations, Request};
 use super::sockets::{self, address_bytes, deadline, with_sockets, write_address};
 use crate::errno::Errno;
@@ -32,7 +32,7 @@ struct Header {
     name_length: u32,
     ranges: Vec<UserRange>,
     /// Its control messages.
-    beside: Room,
+    beside: ControlBuffer,
 }
 
 impl Header {
@@ -49,7 +49,13 @@ impl Header {
             return Err(Errno::EINVAL);
         }
         let ranges = vectors(vector, count)?;
-        Ok(Header { at, name, name_length, ranges, beside: Room { start: control, length: if control == 0 { 0 } else { control_length } } })
+        Ok(Header {
+            at,
+            name,
+            name_length,
+            ranges,
+            beside: ControlBuffer { start: control, length: if control == 0 { 0 } else { control_length } },
+        })
     }
 }
 
