@@ -8,7 +8,7 @@ use pando_libos::files::edge::EventTimes;
 use pando_libos::files::epoll::Interest;
 use pando_libos::files::event::Event;
 use pando_libos::files::pipe_file::PipeFile;
-use pando_libos::files::watch::Change;
+use pando_libos::files::watch::EpollOperation;
 use pando_libos::files::{DescriptorTarget, FileObject, Files, OpenFile};
 use pando_libos::uapi::{O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
 use proptest::prelude::*;
@@ -117,14 +117,15 @@ impl ComparedEpoll {
         let data = epoll::EventData::new_u64(file.number);
         let interest = |events| Interest { events, data: file.number };
         let (host, change) = match how {
-            InterestChange::Add(events) => {
-                (epoll::add(&epoll.host, &file.host, data, epoll::EventFlags::from_bits_retain(events)), Change::Add(interest(events)))
-            }
+            InterestChange::Add(events) => (
+                epoll::add(&epoll.host, &file.host, data, epoll::EventFlags::from_bits_retain(events)),
+                EpollOperation::Add(interest(events)),
+            ),
             InterestChange::Modify(events) => (
                 epoll::modify(&epoll.host, &file.host, data, epoll::EventFlags::from_bits_retain(events)),
-                Change::Modify(interest(events)),
+                EpollOperation::Modify(interest(events)),
             ),
-            InterestChange::Remove => (epoll::delete(&epoll.host, &file.host), Change::Remove),
+            InterestChange::Remove => (epoll::delete(&epoll.host, &file.host), EpollOperation::Remove),
         };
         let found = ours(self.files.control_epoll(epoll.fd, file.fd, || Ok(change)));
         Some((found.map(|()| Vec::new()), linux(host).map(|()| Vec::new())))

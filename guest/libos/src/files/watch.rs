@@ -18,7 +18,7 @@ use crate::wait::Channel;
 
 /// An operation of `epoll_ctl` on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum EpollOperation {
     /// Adds it.
     Add(Interest),
     /// Removes it.
@@ -81,7 +81,7 @@ impl Files {
     ///
     /// # Errors
     /// Those of `epoll_ctl`.
-    pub fn control_epoll(&mut self, epoll: u64, fd: u64, change: impl FnOnce() -> Result<Change, Errno>) -> Result<(), Errno> {
+    pub fn control_epoll(&mut self, epoll: u64, fd: u64, change: impl FnOnce() -> Result<EpollOperation, Errno>) -> Result<(), Errno> {
         let (watcher, key) = (self.index(epoll)?, Key { file: self.index(fd)?, fd: fd as u32 });
         let file = self.raw_file(fd)?;
         if file.is_path() || self.raw_file(epoll)?.is_path() {
@@ -97,7 +97,7 @@ impl Files {
         let inner = file.downcast::<EpollId>();
         let change = change()?;
         check_exclusive(change, inner)?;
-        if let (Change::Add(_), Some(inner)) = (change, inner) {
+        if let (EpollOperation::Add(_), Some(inner)) = (change, inner) {
             let below = self.nesting(inner, id, 0).ok_or(Errno::ELOOP)?;
             if below + 1 + self.nesting_above(id, 0) > NESTING_MAX {
                 return Err(Errno::ELOOP);
@@ -105,9 +105,9 @@ impl Files {
         }
         let answer = self.answer(key.file);
         self.with_epoll(id, |epoll, _| match change {
-            Change::Add(interest) => epoll.add(key, interest, answer),
-            Change::Remove => epoll.remove(key),
-            Change::Modify(interest) => epoll.change(key, interest, answer),
+            EpollOperation::Add(interest) => epoll.add(key, interest, answer),
+            EpollOperation::Remove => epoll.remove(key),
+            EpollOperation::Modify(interest) => epoll.change(key, interest, answer),
         })?;
         // Its waiters now depend on other files.
         self.note_change(epoll);
@@ -232,12 +232,12 @@ impl Files {
 }
 
 /// Checks that an exclusive item is allowed (`EPOLLEXCLUSIVE`).
-fn check_exclusive(change: Change, inner: Option<EpollId>) -> Result<(), Errno> {
+fn check_exclusive(change: EpollOperation, inner: Option<EpollId>) -> Result<(), Errno> {
     const ALLOWED: u32 = (POLLIN | POLLOUT | POLLERR | POLLHUP) as u32 | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
     let is_wrong = match change {
-        Change::Add(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0 && (inner.is_some() || events & !ALLOWED != 0),
-        Change::Modify(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0,
-        Change::Remove => false,
+        EpollOperation::Add(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0 && (inner.is_some() || events & !ALLOWED != 0),
+        EpollOperation::Modify(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0,
+        EpollOperation::Remove => false,
     };
     if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }
 }
