@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Capabilities, the parts of root's privileges (`capabilities(7)`). They decide what a process may do.
 
-use super::roles::IdSet;
+use super::id_set::IdSet;
 use crate::errno::Errno;
 use crate::uapi::{
     CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, CAP_LAST_CAP, CAP_LINUX_IMMUTABLE, CAP_MAC_OVERRIDE,
