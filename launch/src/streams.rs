@@ -19,7 +19,7 @@ const PIECE: usize = 256 << 10;
 ///
 /// # Errors
 /// The thread cannot be started.
-pub fn carry_input(
+pub fn copy_input(
     port: &Arc<ConsolePort>,
     input: impl AsFd + Send + 'static,
     failed: impl FnOnce(io::Error) + Send + 'static,
@@ -41,7 +41,7 @@ pub fn carry_input(
 ///
 /// # Errors
 /// A host file could not be written; the cell has been terminated.
-pub fn carry_output(
+pub fn copy_output(
     operator: &dyn Operator,
     cell: CellId,
     port: &ConsolePort,

@@ -14,7 +14,7 @@ use pando_confine::Needs;
 use pando_gateway::PortForward;
 use pando_image::escaped_lines;
 use pando_kernel::{End, Kernel, Outcome};
-use pando_launch::{Calls, LaunchError, Nesting, Program, carry_input, carry_output};
+use pando_launch::{Calls, LaunchError, Nesting, Program, copy_input, copy_output};
 use pando_manager::cell::{CellGuard, CellSpec};
 use pando_manager::limits::Limits;
 use pando_manager::machine::{self, SleepConfig};
@@ -183,13 +183,13 @@ fn run_attached(
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(kernel)).map_err(Failure::Thread)?;
     let signals = Signals::forward(Arc::<Kernel>::clone(kernel), Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
-    carry_input(&port, std::io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
+    copy_input(&port, std::io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
     machine::limit_calls(Needs { writing_back: write_back.is_some(), receiving, ..Needs::default() })?;
     timings.end("confinement");
 
     cell.start(&single.limits, &time_limits)?;
-    let carried = carry_output(&**kernel, cell.id(), &port, (std::io::stdout().lock(), std::io::stderr()), single.limits.output);
+    let carried = copy_output(&**kernel, cell.id(), &port, (std::io::stdout().lock(), std::io::stderr()), single.limits.output);
     let mut outcome = cell.wait()?;
     drop(terminal);
     let network = network.finish().map_err(Failure::Gateway);

@@ -22,7 +22,7 @@ use pando_confine::Needs;
 use pando_image::escaped;
 use pando_kernel::limits::TRACES;
 use pando_kernel::{ConsolePort, Kernel};
-use pando_launch::carry_output;
+use pando_launch::copy_output;
 use pando_manager::limits::Limits;
 use pando_manager::template::{
     Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, TrainingSpec, VARIANTS_MAX,
@@ -249,7 +249,7 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
     let limit = options.limits.output_limit.map(Size::in_bytes);
     let mut output = |cell, port: &ConsolePort| {
         let streams = (std::io::stdout().lock(), std::io::stderr());
-        carry_output(&*kernel, cell, port, streams, limit).map(drop)
+        copy_output(&*kernel, cell, port, streams, limit).map(drop)
     };
     let workshop = Workshop { kernel: &kernel, libos: &libos, time_limits: &time_limits };
     plan.create(workshop, &mut output, &|cell| signals.set_target(cell))?;
