@@ -471,8 +471,8 @@ mod tests {
             assert_eq!(unmap(space), Ok(Some(ChildOperation::Memory { child, call, started: None })));
         }
         assert_eq!(unmap(1 << 32), Err(Refusal::NoSuchHolding));
-        let share = Hypercall::SegmentMount { segment: 1, space: child.space(0), address: 0 };
-        assert_eq!(ChildOperation::decode(share), Err(Refusal::BadArgument));
+        let mount = Hypercall::SegmentMount { segment: 1, space: child.space(0), address: 0 };
+        assert_eq!(ChildOperation::decode(mount), Err(Refusal::BadArgument));
     }
 
     #[test]
