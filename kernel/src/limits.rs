@@ -226,7 +226,7 @@ pub const SPARE_BYTES: usize = 2 * QUEUE_BYTES;
 pub const QUEUE_FRAMES: usize = 8192;
 
 /// Bytes queued for a packet capture, including the overhead of each frame: the backlog of a slow disk at a gigabyte a second.
-pub const LISTENER_BYTES: usize = 64 << 20;
+pub const CAPTURE_BYTES: usize = 64 << 20;
 
 /// Frames that are queued by one pass over a cell's card, or one call of a host port; a broadcast counts once per port. About a
 /// millisecond under the lock.

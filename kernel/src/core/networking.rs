@@ -9,7 +9,7 @@ use crate::device::card::Card;
 use crate::limits::CARD_PIECE;
 use crate::network::address::{self, Addresses};
 use crate::network::link::Link;
-use crate::network::{ListenerId, NetworkConfig, NetworkId, PortId};
+use crate::network::{NetworkConfig, NetworkId, PacketCaptureId, PortId};
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Kernel {
     /// Removes an unused network, with the frames that removed ports still have in transit.
     ///
     /// # Errors
-    /// A cell or a host port is plugged in, or a listener exists.
+    /// A cell or a host port is plugged in, or a packet capture exists.
     pub fn remove_network(&self, network: NetworkId) -> Result<(), OperatorError> {
         if self.shared.lock().networks.remove(network) { Ok(()) } else { Err(OperatorError::NetworkInUse) }
     }
@@ -103,7 +103,7 @@ impl Kernel {
     /// # Errors
     /// There is no such network.
     pub fn capture_packets(&self, network: NetworkId, wake: impl Fn() + Send + Sync + 'static) -> Result<PacketCapture, OperatorError> {
-        let id = self.shared.lock().networks.add_listener(network, Arc::new(wake)).ok_or(OperatorError::NoAddress)?;
+        let id = self.shared.lock().networks.add_capture(network, Arc::new(wake)).ok_or(OperatorError::NoAddress)?;
         let epoch = Duration::from_nanos(self.shared.machine.clock().wall_base);
         Ok(PacketCapture { shared: Arc::downgrade(&self.shared), id, epoch })
     }
@@ -168,7 +168,7 @@ impl Drop for HostPort {
 /// A packet capture on a network. Dropping it removes it.
 pub struct PacketCapture {
     shared: Weak<Shared>,
-    id: ListenerId,
+    id: PacketCaptureId,
     /// The machine's time 0, since 1970.
     epoch: Duration,
 }
@@ -192,7 +192,7 @@ impl PacketCapture {
 impl Drop for PacketCapture {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.lock().networks.remove_listener(self.id);
+            shared.lock().networks.remove_capture(self.id);
         }
     }
 }

@@ -108,26 +108,26 @@ fn a_host_ports_link_delays_its_frames() {
 }
 
 #[test]
-fn a_listener_gets_all_frames_in_order_and_changes_nothing() {
+fn a_packet_capture_gets_all_frames_in_order_and_changes_nothing() {
     for mut bench in NetworkBench::both(2) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
-        let listener = bench.lab.kernel.capture_packets(bench.network, move || {
+        let capture = bench.lab.kernel.capture_packets(bench.network, move || {
             woken.fetch_add(1, Ordering::Relaxed);
         });
-        let listener = listener.expect("there is a network");
+        let capture = capture.expect("there is a network");
         let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room");
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let frames = [packet(&a, &b, 100, 1), packet(&a, &external_host(&bench), 100, 2), packet(&b, &a, 100, 3)];
         bench.send(0, &frames[..2]);
         bench.send(1, &frames[2..]);
-        let heard = listener.receive(9);
-        assert!(heard.iter().map(|(_, frame)| &frame[..]).eq(frames.iter().map(|frame| &frame[..])));
-        assert!(heard.is_sorted_by_key(|(moment, _)| *moment));
-        assert_eq!((wakes.load(Ordering::Relaxed), listener.lost()), (1, 0));
+        let received = capture.receive(9);
+        assert!(received.iter().map(|(_, frame)| &frame[..]).eq(frames.iter().map(|frame| &frame[..])));
+        assert!(received.is_sorted_by_key(|(moment, _)| *moment));
+        assert_eq!((wakes.load(Ordering::Relaxed), capture.lost()), (1, 0));
         assert_eq!(host_port.receive(9), frames[1..2], "what is for a cell is for nobody else");
         assert_eq!(bench.traffic(1).most_waiting.frames, 1);
-        drop((listener, host_port));
+        drop((capture, host_port));
         bench.send(0, &frames[..1]);
         bench.close();
     }

@@ -28,7 +28,7 @@ fn both_ways_give_the_same() {
         let run = |listens: bool| {
             let benches = NetworkBench::both(2).into_iter().map(|mut bench| {
                 let mut random = fastrand::Rng::with_seed(seed as u64);
-                let listener = listens.then(|| bench.lab.kernel.capture_packets(bench.network, || {}).expect("there is room"));
+                let capture = listens.then(|| bench.lab.kernel.capture_packets(bench.network, || {}).expect("there is room"));
                 let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
                 ignore_frames(&bench, 1);
                 let (mut sent, mut arrived) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ fn both_ways_give_the_same() {
                 let mut all = sent.iter();
                 assert!(arrived.iter().all(|frame| all.any(|sent| sent == frame)), "they come in their order");
                 let counted = (bench.traffic(0).sent, bench.traffic(1).received, overrun);
-                drop(listener);
+                drop(capture);
                 bench.close();
                 (arrived, counted)
             });
