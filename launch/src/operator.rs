@@ -112,7 +112,7 @@ pub trait Operator: Send + Sync {
     ///
     /// # Errors
     /// There is no such living cell.
-    fn set_cpu_limit(&self, cell: CellId, share: CpuLimit) -> Result<(), LaunchError>;
+    fn set_cpu_limit(&self, cell: CellId, limit: CpuLimit) -> Result<(), LaunchError>;
 
     /// Sets the CPU weight of a cell with its descendants, among its siblings.
     ///
@@ -248,8 +248,8 @@ impl Operator for Kernel {
         Ok(self.write(cell, ARGUMENTS, block)?)
     }
 
-    fn set_cpu_limit(&self, cell: CellId, share: CpuLimit) -> Result<(), LaunchError> {
-        Ok(Kernel::set_cpu_limit(self, cell, share)?)
+    fn set_cpu_limit(&self, cell: CellId, limit: CpuLimit) -> Result<(), LaunchError> {
+        Ok(Kernel::set_cpu_limit(self, cell, limit)?)
     }
 
     fn set_weight(&self, cell: CellId, weight: Weight) -> Result<(), LaunchError> {

@@ -66,6 +66,6 @@ mod tests {
             assert_eq!(CpuLimit::new(part), None, "{part}");
         }
         assert_eq!(CpuLimit::new(1.0).map(CpuLimit::budget), Some(CPU_LIMIT_PERIOD));
-        assert!(CpuLimit::new(1e-300).is_some_and(|share| share.budget() > Duration::ZERO));
+        assert!(CpuLimit::new(1e-300).is_some_and(|limit| limit.budget() > Duration::ZERO));
     }
 }

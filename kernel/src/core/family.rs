@@ -86,14 +86,14 @@ impl State {
     fn child_record(&mut self, child: CellId) -> ChildRecord {
         let weight = self.scheduler.weight(child).get();
         let Some((live, frames)) = self.living(child) else {
-            return ChildRecord { quota: 0, cells: 0, weight, share: 0, mask: 0, is_halted_by_parent: false, has_control: false };
+            return ChildRecord { quota: 0, cells: 0, weight, cpu_limit: 0, mask: 0, is_halted_by_parent: false, has_control: false };
         };
         let account = live.cell.memory.account();
         ChildRecord {
             quota: frames.usage(account).quota.0,
             cells: frames.cell_quota(account),
             weight,
-            share: live.cpu_budget.map_or(0, |cpu_budget| (cpu_budget.limit().part() * 1000.0).round() as u64),
+            cpu_limit: live.cpu_budget.map_or(0, |cpu_budget| (cpu_budget.limit().part() * 1000.0).round() as u64),
             mask: live.cell.watch.mask.bits(),
             is_halted_by_parent: live.cell.watch.is_halted_by_parent,
             has_control: live.control.is_some(),
@@ -130,7 +130,7 @@ impl State {
     /// Makes a child of another cell than the caller: a clone of the root.
     fn build_child(&mut self, root: CellId, parent: CellId, record: &ChildRecord) -> Result<CellId, OperationError> {
         let weight = Weight::new(record.weight).ok_or(Refusal::BadArgument)?;
-        let share = match record.share {
+        let limit = match record.cpu_limit {
             0 => None,
             thousandths @ 1..=1000 => CpuLimit::new(thousandths as f64 / 1000.0),
             _ => return Err(Refusal::BadArgument.into()),
@@ -139,7 +139,7 @@ impl State {
         let cell = self.clone_cell(root, PageCount(record.quota), Some(Cloner { cell: parent, is_view: false }))?;
         self.scheduler.set_weight(cell, weight);
         let (live, frames) = self.expect_living(cell);
-        live.cpu_budget = share.map(|share| CpuBudget::new(share, frames.machine().now()));
+        live.cpu_budget = limit.map(|limit| CpuBudget::new(limit, frames.machine().now()));
         live.cell.watch.mask = mask;
         Ok(cell)
     }

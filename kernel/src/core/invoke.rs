@@ -91,7 +91,7 @@ impl State {
                 let (live, _) = self.require(id, requirement)?;
                 return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
-            Operation::LimitCpu(share) => live.cpu_budget = Some(CpuBudget::new(*share, frames.machine().now())),
+            Operation::LimitCpu(limit) => live.cpu_budget = Some(CpuBudget::new(*limit, frames.machine().now())),
             Operation::SetWeight(weight) => self.set_weight(id, *weight),
             Operation::LimitMemory(quota) => limit_memory(cell, frames, sleep.as_deref_mut(), *quota)?,
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),

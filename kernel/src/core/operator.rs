@@ -263,8 +263,8 @@ impl Kernel {
     ///
     /// # Errors
     /// There is no such living cell.
-    pub fn set_cpu_limit(&self, id: CellId, share: CpuLimit) -> Result<(), OperatorError> {
-        self.invoke(Subject::Cell(id), Operation::LimitCpu(share)).map(drop)
+    pub fn set_cpu_limit(&self, id: CellId, limit: CpuLimit) -> Result<(), OperatorError> {
+        self.invoke(Subject::Cell(id), Operation::LimitCpu(limit)).map(drop)
     }
 
     /// Sets the CPU weight of a cell with its descendants, among the cells of the operator or among its siblings.

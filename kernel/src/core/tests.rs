@@ -227,16 +227,16 @@ fn a_cpu_limit_holds_for_a_turn_in_which_a_cell_of_the_family_ends() {
     let top = kernel.create(CellConfig { quota: PageCount(2000), host_name: String::new() }).expect("room for a cell");
     let state = &mut *kernel.shared.lock();
     let chain = chain(state, top, 3);
-    let share = CpuLimit::new(0.5).expect("a part");
-    invoke(state, top, Operation::LimitCpu(share));
+    let limit = CpuLimit::new(0.5).expect("a part");
+    invoke(state, top, Operation::LimitCpu(limit));
     invoke(state, chain[3], Operation::Start);
     assert!(state.admit_all());
     let turn = state.pick(Nanos(0), 0).expect("the last child is runnable");
     assert_eq!(turn.cell, chain[3]);
     state.end(chain[1], End::Killed);
-    state.charge(&turn, share.budget() / 5);
+    state.charge(&turn, limit.budget() / 5);
     let left = state.living(top).and_then(|(live, _)| live.cpu_budget.as_mut()).map(|cpu_budget| cpu_budget.left(Nanos(0)));
-    assert_eq!(left, Some(Ok(share.budget() * 4 / 5)));
+    assert_eq!(left, Some(Ok(limit.budget() * 4 / 5)));
 }
 
 #[test]

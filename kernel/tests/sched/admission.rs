@@ -176,8 +176,8 @@ fn cells_that_never_idle_keep_the_others_for_their_start_quantum() {
 fn a_cell_that_may_not_run_does_not_keep_the_others() {
     for mut lab in Lab::each(PageCount(1 << 14), || config(1)) {
         let mut started = Started::new(&lab, []);
-        let share = CpuLimit::new(0.000_001).expect("a share");
-        let limited = started.start(&lab, Spins, |id| lab.kernel.set_cpu_limit(id, share).expect("it lives"));
+        let limit = CpuLimit::new(0.000_001).expect("a limit");
+        let limited = started.start(&lab, Spins, |id| lab.kernel.set_cpu_limit(id, limit).expect("it lives"));
         let weightless = started.start(&lab, Spins, |id| lab.kernel.set_weight(id, Weight::new(0).expect("a weight")).expect("it lives"));
         let later = started.start(&lab, Spins, |_| {});
         let last = started.start(&lab, Idles, |_| {});

@@ -128,8 +128,8 @@ impl Operator for NestedCells {
         self.ask(cell, |device, name| device.write(name, ARGUMENTS, block))
     }
 
-    fn set_cpu_limit(&self, cell: CellId, share: CpuLimit) -> Result<(), LaunchError> {
-        let thousandths = (share.part() * 1000.0).ceil() as u64;
+    fn set_cpu_limit(&self, cell: CellId, limit: CpuLimit) -> Result<(), LaunchError> {
+        let thousandths = (limit.part() * 1000.0).ceil() as u64;
         self.limit(cell, limit::CPU, thousandths)
     }
 
