@@ -93,7 +93,7 @@ class SandboxCell:
     async def _open(self) -> AsyncCell:
         self._state.check()
         if self._cell is None:
-            self._cell = await self._client.start_clone(self._state.order)
+            self._cell = await self._client.start_clone(self._state.clone_request)
             self._state.number = self._cell.id
             await self._rearm()
         return self._cell
