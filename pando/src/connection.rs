@@ -154,7 +154,7 @@ impl Client {
         line.push(b'\n');
         let (sender, body) = Channel::<Bytes>::new(QUEUED_PIECES);
         let (accept, accepted) = oneshot::channel();
-        tokio::spawn(carry_input(sender, line, accepted));
+        tokio::spawn(send_input(sender, line, accepted));
         let answer = self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await?;
         // The input task waits for this message.
         let _ = accept.send(());
@@ -230,7 +230,7 @@ async fn open<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 /// Sends the first line, then standard input once the request is accepted: a refused request consumes no input.
-async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>, accepted: oneshot::Receiver<()>) {
+async fn send_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>, accepted: oneshot::Receiver<()>) {
     if sender.send_data(Bytes::from(first)).await.is_err() || accepted.await.is_err() {
         return;
     }
