@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When the machine is out of memory, the memory policy chooses the victim.
+//! When the machine is out of memory, the OOM policy chooses the victim.
 
 use pando_abi::layout::{SLOT_SIZE, VIRTUAL_REGISTERS};
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
