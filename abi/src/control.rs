@@ -99,23 +99,23 @@ impl Frame {
     /// Decodes the frame at the start of `bytes`. `None`: there are too few.
     ///
     /// # Errors
-    /// [`Malformed`]: it is invalid, or too long.
-    pub fn parse(bytes: &[u8]) -> Result<Option<Frame>, Malformed> {
+    /// [`FrameError`]: it is invalid, or too long.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Frame>, FrameError> {
         let Some(bytes) = bytes.first_chunk::<{ Frame::SIZE }>() else { return Ok(None) };
         let [kind, job, detail, length] = words(bytes);
-        let kind = Kind::ALL.into_iter().find(|known| *known as u32 == kind).ok_or(Malformed)?;
+        let kind = Kind::ALL.into_iter().find(|known| *known as u32 == kind).ok_or(FrameError)?;
         let most = match kind {
             Kind::Start => START_MAX,
             Kind::Input | Kind::Output => PIECE,
             _ => 0,
         };
-        if length as usize > most { Err(Malformed) } else { Ok(Some(Frame { kind, job, detail, length })) }
+        if length as usize > most { Err(FrameError) } else { Ok(Some(Frame { kind, job, detail, length })) }
     }
 }
 
 /// The received bytes are no frame, so no later bytes can be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub struct FrameError;
 
 /// The parameters of a job. Strings follow, each ended by a zero byte: the path, the working directory, the program's
 /// arguments (`argv`, its name first), and the environment.

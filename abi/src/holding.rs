@@ -152,7 +152,7 @@ impl ChildState {
 
 /// The result of `console_read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConsoleProgress {
+pub enum ConsoleReadResult {
     /// There is no output yet.
     Nothing,
     /// This many bytes of the stream with this tag (see [`crate::ring`]) were copied.
@@ -166,26 +166,26 @@ pub enum ConsoleProgress {
     End,
 }
 
-impl ConsoleProgress {
+impl ConsoleReadResult {
     const END: u64 = 1 << 40;
 
     /// The result of `console_read`.
     #[must_use]
     pub const fn bits(self) -> u64 {
         match self {
-            ConsoleProgress::Nothing => 0,
-            ConsoleProgress::Bytes { count, stream } => count as u64 | (stream as u64 & 0xff) << 32,
-            ConsoleProgress::End => ConsoleProgress::END,
+            ConsoleReadResult::Nothing => 0,
+            ConsoleReadResult::Bytes { count, stream } => count as u64 | (stream as u64 & 0xff) << 32,
+            ConsoleReadResult::End => ConsoleReadResult::END,
         }
     }
 
     /// Decodes a result of `console_read`.
     #[must_use]
-    pub const fn from_bits(bits: u64) -> ConsoleProgress {
+    pub const fn from_bits(bits: u64) -> ConsoleReadResult {
         match bits {
-            0 => ConsoleProgress::Nothing,
-            bits if bits & ConsoleProgress::END != 0 => ConsoleProgress::End,
-            bits => ConsoleProgress::Bytes { count: bits as u32, stream: (bits >> 32) as u32 & 0xff },
+            0 => ConsoleReadResult::Nothing,
+            bits if bits & ConsoleReadResult::END != 0 => ConsoleReadResult::End,
+            bits => ConsoleReadResult::Bytes { count: bits as u32, stream: (bits >> 32) as u32 & 0xff },
         }
     }
 }
@@ -267,7 +267,7 @@ impl DonationEnd {
 
 #[cfg(test)]
 mod tests {
-    use super::{ChildState, ConsoleProgress, HoldingName, MAX_GENERATION, holding_of_space};
+    use super::{ChildState, ConsoleReadResult, HoldingName, MAX_GENERATION, holding_of_space};
     use crate::limits::MAX_HOLDINGS;
     use crate::memory::CURRENT_SPACE;
 
@@ -296,8 +296,8 @@ mod tests {
             assert_eq!(ChildState::from_bits(state.bits()), Some(state));
         }
         assert_eq!((ChildState::from_bits(0), ChildState::from_bits(1 << 8 | 1), ChildState::from_bits(1 << 16 | 4)), (None, None, None));
-        for progress in [ConsoleProgress::Nothing, ConsoleProgress::Bytes { count: 1 << 16, stream: 1 }, ConsoleProgress::End] {
-            assert_eq!(ConsoleProgress::from_bits(progress.bits()), progress);
+        for progress in [ConsoleReadResult::Nothing, ConsoleReadResult::Bytes { count: 1 << 16, stream: 1 }, ConsoleReadResult::End] {
+            assert_eq!(ConsoleReadResult::from_bits(progress.bits()), progress);
         }
     }
 }

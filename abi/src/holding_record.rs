@@ -18,7 +18,7 @@ pub struct ChildRecord {
     /// Its CPU weight among its siblings.
     pub weight: u64,
     /// Its CPU time in thousandths of a CPU; 0: no limit of its own.
-    pub share: u64,
+    pub cpu_limit: u64,
     /// The events that halt it.
     pub mask: u64,
     /// Its parent has halted it, and has not resumed it. Not written.
@@ -57,8 +57,8 @@ impl HoldingRecord {
         match self.content {
             HoldingContent::Nothing => [name, 0, 0, 0, 0, 0, 0, 0],
             HoldingContent::Child(child) => {
-                let ChildRecord { quota, cells, weight, share, mask, is_halted_by_parent, has_control } = child;
-                [name, 1, quota, cells as u64, weight, share, mask, is_halted_by_parent as u64 | (has_control as u64) << 1]
+                let ChildRecord { quota, cells, weight, cpu_limit, mask, is_halted_by_parent, has_control } = child;
+                [name, 1, quota, cells as u64, weight, cpu_limit, mask, is_halted_by_parent as u64 | (has_control as u64) << 1]
             }
             HoldingContent::Root => [name, 2, 0, 0, 0, 0, 0, 0],
             HoldingContent::Other => [name, 3, 0, 0, 0, 0, 0, 0],
@@ -70,11 +70,11 @@ impl HoldingRecord {
     pub fn from_words(words: [u64; HOLDING_WORDS]) -> Option<HoldingRecord> {
         let content = match words {
             [_, 0, 0, 0, 0, 0, 0, 0] => HoldingContent::Nothing,
-            [_, 1, quota, cells @ 0..=0xffff_ffff, weight, share, mask, flags @ 0..=3] => HoldingContent::Child(ChildRecord {
+            [_, 1, quota, cells @ 0..=0xffff_ffff, weight, cpu_limit, mask, flags @ 0..=3] => HoldingContent::Child(ChildRecord {
                 quota,
                 cells: cells as u32,
                 weight,
-                share,
+                cpu_limit,
                 mask,
                 is_halted_by_parent: flags & 1 != 0,
                 has_control: flags & 2 != 0,
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn records_decode_to_the_encoded_ones() {
-        let child = ChildRecord { quota: 5, cells: 6, weight: 7, share: 8, mask: 9, is_halted_by_parent: true, has_control: false };
+        let child = ChildRecord { quota: 5, cells: 6, weight: 7, cpu_limit: 8, mask: 9, is_halted_by_parent: true, has_control: false };
         for content in [HoldingContent::Nothing, HoldingContent::Child(child), HoldingContent::Root, HoldingContent::Other] {
             let record = HoldingRecord { name: HoldingName::new(3, 4), content };
             assert_eq!(HoldingRecord::from_words(record.to_words()), Some(record));

@@ -167,7 +167,7 @@ calls_about_a_space!(
     SpaceClone,
     SpaceSwitch,
     SpaceDestroy,
-    Share,
+    SegmentMount,
     Inspect,
     Write,
     Read,
@@ -208,7 +208,7 @@ hypercalls! {
     /// Makes an empty segment. Returns its index.
     10 SegmentCreate segment_create();
     /// Mounts `segment` at `address` of `space`, a free multiple of 512 GiB. All spaces that mount a segment share it. Returns 0.
-    11 Share share(segment, space, address);
+    11 SegmentMount segment_mount(segment, space, address);
     /// Destroys `segment`, which must not be mounted. Returns 0.
     12 SegmentDestroy segment_destroy(segment);
     /// Makes the kernel process the rings now. Returns 0.

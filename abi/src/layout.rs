@@ -46,7 +46,7 @@ pub const CONTROL_RINGS: u64 = CONSOLE_RINGS + core::mem::offset_of!(crate::ring
 pub const CPUID_TABLE: u64 = SYSTEM + 0x2000;
 /// Pages of the CPUID table.
 pub const CPUID_TABLE_PAGES: u64 = 2;
-/// The table of volumes (see [`crate::note`] for the format). It belongs to the root that programs are cloned from.
+/// The table of volumes (see [`crate::boot_info`] for the format). It belongs to the root that programs are cloned from.
 pub const VOLUMES: u64 = SYSTEM + 0x4000;
 /// Bytes of the table of volumes.
 pub const VOLUMES_SIZE: u64 = LIBOS - VOLUMES;
@@ -54,7 +54,7 @@ pub const VOLUMES_SIZE: u64 = LIBOS - VOLUMES;
 pub const LIBOS: u64 = SYSTEM + 0x1_0000;
 /// End of the space for them.
 pub const LIBOS_END: u64 = ARGUMENTS;
-/// Arguments and environment from the operator (see [`crate::note`] for the format).
+/// Arguments and environment from the operator (see [`crate::boot_info`] for the format).
 pub const ARGUMENTS: u64 = SYSTEM + 0x1f_0000;
 /// Bytes of the argument block.
 pub const ARGUMENTS_SIZE: u64 = 0x8_0000;

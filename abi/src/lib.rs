@@ -9,6 +9,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod boot_info;
 pub mod cell_image;
 pub mod cells_device;
 pub mod channel;
@@ -26,7 +27,6 @@ pub mod limits;
 pub mod manual;
 pub mod memory;
 pub mod message;
-pub mod note;
 pub mod registers;
 pub mod ring;
 pub mod thread_table;

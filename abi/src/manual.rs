@@ -52,8 +52,8 @@ fn virtual_registers(out: &mut dyn Write) -> Result {
         (control + offset_of!(Control, mask), "masked events"),
         (control + offset_of!(Control, critical), "critical section"),
         (control + offset_of!(Control, level), "level"),
-        (control + offset_of!(Control, leave_start), "way out: first instruction"),
-        (control + offset_of!(Control, leave_end), "way out: end"),
+        (control + offset_of!(Control, exit_path_start), "exit path: first instruction"),
+        (control + offset_of!(Control, exit_path_end), "exit path: end"),
         (control + offset_of!(Control, exception_entry), "exception entry"),
         (control + offset_of!(Control, event_entry), "event entry"),
         (control + offset_of!(Control, stacks), "stack pointers of the two levels"),
@@ -85,7 +85,7 @@ fn virtual_registers(out: &mut dyn Write) -> Result {
         (card + offset_of!(Card, prefix6), "network card: bits of its prefix"),
         (card + offset_of!(Card, router6), "network card: IPv6 router"),
         (card + offset_of!(Card, resolver4), "network card: IPv4 resolver of names"),
-        (offset_of!(VirtualRegisters, stopped), "identity: the clock when the source was stopped (ns)"),
+        (offset_of!(VirtualRegisters, source_frozen_at), "identity: the clock when the source was frozen (ns)"),
         (offset_of!(VirtualRegisters, steal), "steal time: how long the cell waited for a vCPU (ns)"),
     ] {
         writeln!(out, "| {offset:#05x} | {name} |")?;

@@ -104,7 +104,7 @@ const _: () = assert!(NETWORK_DESCRIPTORS.is_power_of_two());
 /// [`Descriptor::length`] of a taken descriptor with an invalid tag, or with memory that the cell may not use so.
 pub const FAULTED: u32 = u32::MAX;
 /// [`Descriptor::length`] of a taken transmit descriptor whose stream has no reader any more.
-pub const UNREAD: u32 = u32::MAX - 1;
+pub const NO_READER: u32 = u32::MAX - 1;
 /// [`Descriptor::tag`] of the console's output.
 pub const OUTPUT: u32 = 1;
 /// [`Descriptor::tag`] of the console's errors.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread table: the libOS of a program that is debugged lists its threads and where their registers are saved, for a watching parent.
 //!
-//! The table is a claim: the program could change it as any memory of its cell. The kernel does not read it. Its address comes with the
+//! The table is untrusted: the program could change it as any memory of its cell. The kernel does not read it. Its address comes with the
 //! report [`START`](crate::watch::report::START).
 
 /// Version of the layout.

@@ -7,7 +7,7 @@
 //! # Upcalls
 //! An exception that the kernel does not resolve, a `syscall`, or an unmasked event saves the context and runs the libOS. There
 //! are two save levels: level 0 for an application, level 1 for the libOS itself. The libOS is running if [`Control::level`] is
-//! not 0, or if the instruction pointer lies in [`Control::leave_start`]`..`[`Control::leave_end`], the libOS's exit path.
+//! not 0, or if the instruction pointer lies in [`Control::exit_path_start`]`..`[`Control::exit_path_end`], the libOS's exit path.
 //! There it may reset `level` and `critical`, and no upcall comes before it has left. An upcall sets `level` and `critical`,
 //! sets the stack pointer to [`Control::stacks`] of its level and jumps to the entry. An exception at level 2 ends the cell.
 
@@ -35,8 +35,8 @@ pub struct VirtualRegisters {
     /// The network card; it changes with the generation.
     pub card: Card,
     /// The clock at the time when this cell's source was frozen by the operator; 0: it froze itself. It changes with the generation.
-    pub stopped: u64,
-    /// Nanoseconds for which the cell could have run but had no vCPU: other cells ran, or its CPU share was used up. The kernel adds to it.
+    pub source_frozen_at: u64,
+    /// Nanoseconds for which the cell could have run but had no vCPU: other cells ran, or its CPU limit was reached. The kernel adds to it.
     pub steal: u64,
 }
 
@@ -55,9 +55,9 @@ pub struct Control {
     /// Nesting of the libOS: 0 application, 1 libOS, 2 libOS handling its own exception.
     pub level: u64,
     /// First instruction of the libOS's exit path.
-    pub leave_start: u64,
+    pub exit_path_start: u64,
     /// The instruction after the exit path.
-    pub leave_end: u64,
+    pub exit_path_end: u64,
     /// Entry of exceptions and `syscall`; 0: none, an exception ends the cell.
     pub exception_entry: u64,
     /// Entry of events; 0: none, events only end idling.
@@ -218,8 +218,8 @@ pub mod offset {
     pub const WINDOW: usize = offset_of!(VirtualRegisters, window);
     /// Of the network card.
     pub const CARD: usize = offset_of!(VirtualRegisters, card);
-    /// Of [`VirtualRegisters::stopped`](super::VirtualRegisters::stopped).
-    pub const STOPPED: usize = offset_of!(VirtualRegisters, stopped);
+    /// Of [`VirtualRegisters::source_frozen_at`](super::VirtualRegisters::source_frozen_at).
+    pub const SOURCE_FROZEN_AT: usize = offset_of!(VirtualRegisters, source_frozen_at);
     /// Of [`VirtualRegisters::steal`](super::VirtualRegisters::steal).
     pub const STEAL: usize = offset_of!(VirtualRegisters, steal);
 }
@@ -231,13 +231,24 @@ impl Control {
     /// The control words from the start of the page, in order.
     #[must_use]
     pub const fn from_words(words: [u64; Control::WORDS]) -> Control {
-        let [pending, mask, critical, level, leave_start, leave_end, exception_entry, event_entry, stack0, stack1, timer] = words;
-        Control { pending, mask, critical, level, leave_start, leave_end, exception_entry, event_entry, stacks: [stack0, stack1], timer }
+        let [pending, mask, critical, level, exit_path_start, exit_path_end, exception_entry, event_entry, stack0, stack1, timer] = words;
+        Control {
+            pending,
+            mask,
+            critical,
+            level,
+            exit_path_start,
+            exit_path_end,
+            exception_entry,
+            event_entry,
+            stacks: [stack0, stack1],
+            timer,
+        }
     }
 
     /// Whether `rip` is in the libOS's exit path.
     #[must_use]
-    pub const fn leaving(&self, rip: u64) -> bool {
-        self.leave_start <= rip && rip < self.leave_end
+    pub const fn is_in_exit_path(&self, rip: u64) -> bool {
+        self.exit_path_start <= rip && rip < self.exit_path_end
     }
 }

@@ -4,10 +4,10 @@
 //! [`pando_abi::manual`] prints the part between the markers; `UPDATE=1 cargo test -p pando-abi --test manual` updates it. The
 //! handwritten part contains layouts and numbers too: this test makes the lines of these tables from the declarations and looks for them.
 
+use pando_abi::boot_info::{ArgumentsHeader, VolumesHeader};
 use pando_abi::hypercall::TABLE;
-use pando_abi::note::{ArgumentsHeader, VolumesHeader};
-use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, FAULTED, NetworkRings, OUTPUT, Ring, Rings, UNREAD};
-use pando_abi::{MapFlags, Permissions, Refusal, SavedContext, VERSION, cpuid, layout, limits, manual, note, registers};
+use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, FAULTED, NO_READER, NetworkRings, OUTPUT, Ring, Rings};
+use pando_abi::{MapFlags, Permissions, Refusal, SavedContext, VERSION, boot_info, cpuid, layout, limits, manual, registers};
 use std::mem::offset_of;
 use std::path::PathBuf;
 
@@ -111,7 +111,7 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
         format!("a descriptor has {} bytes", Descriptor::SIZE),
         format!("An entry has {} bytes", cpuid::Entry::SIZE),
         format!("length is `{FAULTED:#x}`"),
-        format!("length is `{UNREAD:#x}`"),
+        format!("length is `{NO_READER:#x}`"),
         format!("tag {OUTPUT} is standard output, tag {ERRORS} standard error"),
     ]);
 }
@@ -120,7 +120,7 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
 fn the_numbers_in_the_text_are_the_declared_ones() {
     let flags = |eager, large| MapFlags { permissions: Permissions::NONE, eager, large }.bits();
     check(&[
-        format!("type {}, name `{}`", note::TYPE, note::NAME),
+        format!("type {}, name `{}`", boot_info::TYPE, boot_info::NAME),
         format!("interface is version {VERSION}"),
         format!("{} hypercalls", TABLE.len()),
         format!("bits {} read, {} write, {} execute", Permissions::READ.bits(), 2, 4),

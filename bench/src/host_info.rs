@@ -26,7 +26,7 @@ impl HostInfo {
     pub fn host() -> Result<HostInfo, BenchError> {
         // Before pinning, which would leave one.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let _pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
+        let _pinned = native::cpu::PinnedThread::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
         let mut bare = Bare::new()?;
         let exit = Sample::take(20, || bare.exit())?;
         Ok(HostInfo { cores, virtualization: Probe::host()?.virtualization, exit_nanos: exit.median() })

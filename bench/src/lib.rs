@@ -147,7 +147,7 @@ pub fn run(
     report: &mut dyn FnMut(Row),
     absent: &mut dyn FnMut(&str),
 ) -> Result<(), BenchError> {
-    let pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
+    let pinned = native::cpu::PinnedThread::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
     let report = &mut |row: Row| {
         if options.includes(row.name) {
             report(row);

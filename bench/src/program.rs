@@ -20,21 +20,21 @@ const PATH: &[u8] = b"/program";
 pub(crate) const QUOTA: PageCount = PageCount(4096);
 
 /// A compiled program; its file is removed when this is dropped.
-pub(crate) struct Compiled {
+pub(crate) struct CompiledProgram {
     file: PathBuf,
     _directory: TempDir,
 }
 
-impl Compiled {
+impl CompiledProgram {
     /// Compiles a program with the host's C compiler.
-    pub(crate) fn new(source: &str) -> Result<Compiled, BenchError> {
+    pub(crate) fn new(source: &str) -> Result<CompiledProgram, BenchError> {
         let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
         let [text, file] = ["program.c", "program"].map(|name| directory.path().join(name));
         std::fs::write(&text, source).map_err(BenchError::host("write a C program"))?;
         let output = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&file).arg(&text).output();
         let output = output.map_err(BenchError::host("start the C compiler `cc`"))?;
         if output.status.success() {
-            return Ok(Compiled { file, _directory: directory });
+            return Ok(CompiledProgram { file, _directory: directory });
         }
         Err(BenchError::Compiler(String::from_utf8_lossy(&output.stderr).trim().into()))
     }

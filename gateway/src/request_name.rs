@@ -26,12 +26,12 @@ pub(crate) enum RequestStart {
     /// They name a host, without a port.
     Named(String),
     /// They name none, for this reason.
-    Refused(RefusedStart),
+    Refused(RequestNameError),
 }
 
 /// Why a client's first bytes name no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RefusedStart {
+pub(crate) enum RequestNameError {
     #[error("this is no request of HTTP/1.0 or HTTP/1.1: use one of these protocols, or TLS")]
     NotHttp,
     #[error("the request needs exactly one Host header: use a client that sends it, such as curl")]
@@ -57,48 +57,48 @@ pub(crate) fn parse(bytes: &[u8]) -> RequestStart {
     };
     match parsed {
         Ok(Some(name)) => RequestStart::Named(name),
-        Ok(None) if bytes.len() >= MAX_HEAD_BYTES => RequestStart::Refused(RefusedStart::TooLong),
+        Ok(None) if bytes.len() >= MAX_HEAD_BYTES => RequestStart::Refused(RequestNameError::TooLong),
         Ok(None) => RequestStart::Incomplete,
         Err(reason) => RequestStart::Refused(reason),
     }
 }
 
 /// The host of an HTTP request. `None`: its head is incomplete.
-fn host(bytes: &[u8]) -> Result<Option<String>, RefusedStart> {
+fn host(bytes: &[u8]) -> Result<Option<String>, RequestNameError> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(httparse::Error::TooManyHeaders) => return Err(RefusedStart::TooLong),
-        Err(_) => return Err(RefusedStart::NotHttp),
+        Err(httparse::Error::TooManyHeaders) => return Err(RequestNameError::TooLong),
+        Err(_) => return Err(RequestNameError::NotHttp),
     }
     if request.path.is_none_or(|path| !path.starts_with('/') && path != "*") {
-        return Err(RefusedStart::Proxied);
+        return Err(RequestNameError::Proxied);
     }
     // RFC 9112, section 3.2: no more than one.
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
-    let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(RefusedStart::NoHost) };
-    let host = str::from_utf8(host.value).map_err(|_| RefusedStart::NoHost)?.trim();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(RequestNameError::NoHost) };
+    let host = str::from_utf8(host.value).map_err(|_| RequestNameError::NoHost)?.trim();
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(name, _)| name);
     Ok(Some(name.to_owned()))
 }
 
 /// The host that a TLS handshake names. `None`: the handshake's first message is incomplete.
-fn server_name(mut bytes: &[u8]) -> Result<Option<String>, RefusedStart> {
+fn server_name(mut bytes: &[u8]) -> Result<Option<String>, RequestNameError> {
     let mut acceptor = Acceptor::default();
     while !bytes.is_empty() {
         match acceptor.read_tls(&mut bytes) {
             Ok(1..) => {}
-            _ => return Err(RefusedStart::NoServerName),
+            _ => return Err(RequestNameError::NoServerName),
         }
         match acceptor.accept() {
             Ok(None) => {}
             Ok(Some(accepted)) => {
-                return accepted.client_hello().server_name().map(|name| Some(name.to_owned())).ok_or(RefusedStart::NoServerName);
+                return accepted.client_hello().server_name().map(|name| Some(name.to_owned())).ok_or(RequestNameError::NoServerName);
             }
-            Err(_) => return Err(RefusedStart::NoServerName),
+            Err(_) => return Err(RequestNameError::NoServerName),
         }
     }
     Ok(None)
@@ -115,7 +115,7 @@ pub(crate) fn below(host: &str, domain: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{RefusedStart, RequestStart, below, parse};
+    use super::{RequestNameError, RequestStart, below, parse};
     use crate::limits::MAX_HEAD_BYTES;
 
     fn http(name: &str) -> RequestStart {
@@ -138,16 +138,16 @@ mod tests {
 
     #[test]
     fn ambiguous_and_malformed_requests_are_refused() {
-        let cases: [(&[u8], RefusedStart); 9] = [
-            (b"GET / HTTP/1.1\r\n\r\n", RefusedStart::NoHost),
-            (b"GET / HTTP/1.1\r\nhost: a\r\nHost: b\r\n\r\n", RefusedStart::NoHost),
-            (b"GET / HTTP/1.1\r\nhost: \xff\r\n\r\n", RefusedStart::NoHost),
-            (b"GET http://b/ HTTP/1.1\r\nhost: a\r\n\r\n", RefusedStart::Proxied),
-            (b"CONNECT b:80 HTTP/1.1\r\nhost: a\r\n\r\n", RefusedStart::Proxied),
-            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", RefusedStart::NotHttp),
-            (b"GET / HTTP/1.1\r\nhost : a\r\n\r\n", RefusedStart::NotHttp),
-            (b"\0\x01\x02\x03", RefusedStart::NotHttp),
-            (b"GET / HTTP/1.1\r\n host: a\r\n\r\n", RefusedStart::NotHttp),
+        let cases: [(&[u8], RequestNameError); 9] = [
+            (b"GET / HTTP/1.1\r\n\r\n", RequestNameError::NoHost),
+            (b"GET / HTTP/1.1\r\nhost: a\r\nHost: b\r\n\r\n", RequestNameError::NoHost),
+            (b"GET / HTTP/1.1\r\nhost: \xff\r\n\r\n", RequestNameError::NoHost),
+            (b"GET http://b/ HTTP/1.1\r\nhost: a\r\n\r\n", RequestNameError::Proxied),
+            (b"CONNECT b:80 HTTP/1.1\r\nhost: a\r\n\r\n", RequestNameError::Proxied),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", RequestNameError::NotHttp),
+            (b"GET / HTTP/1.1\r\nhost : a\r\n\r\n", RequestNameError::NotHttp),
+            (b"\0\x01\x02\x03", RequestNameError::NotHttp),
+            (b"GET / HTTP/1.1\r\n host: a\r\n\r\n", RequestNameError::NotHttp),
         ];
         for (bytes, reason) in cases {
             assert_eq!(parse(bytes), RequestStart::Refused(reason), "{}", bytes.escape_ascii());
@@ -156,17 +156,17 @@ mod tests {
         long.resize(MAX_HEAD_BYTES - 1, b'x');
         assert_eq!(parse(&long), RequestStart::Incomplete);
         long.push(b'x');
-        assert_eq!(parse(&long), RequestStart::Refused(RefusedStart::TooLong));
+        assert_eq!(parse(&long), RequestStart::Refused(RequestNameError::TooLong));
         let many = [b"GET / HTTP/1.1\r\n".as_slice(), &b"x: y\r\n".repeat(101), b"\r\n"].concat();
-        assert_eq!(parse(&many), RequestStart::Refused(RefusedStart::TooLong));
+        assert_eq!(parse(&many), RequestStart::Refused(RequestNameError::TooLong));
     }
 
     #[test]
     fn handshakes_without_a_name_are_refused() {
         let tls = |bytes: &[u8]| parse(&[b"\x16\x03\x01", bytes].concat());
         assert_eq!(tls(b"\x00"), RequestStart::Incomplete);
-        assert_eq!(tls(b"\x00\x04\x02\x00\x00\x00"), RequestStart::Refused(RefusedStart::NoServerName));
-        assert_eq!(tls(b"\xff\xff\x01"), RequestStart::Refused(RefusedStart::NoServerName));
+        assert_eq!(tls(b"\x00\x04\x02\x00\x00\x00"), RequestStart::Refused(RequestNameError::NoServerName));
+        assert_eq!(tls(b"\xff\xff\x01"), RequestStart::Refused(RequestNameError::NoServerName));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::limits::{CLOSING_TIMEOUT, DIRECTORY_TIMEOUT, HEAD_TIMEOUT, MAX_ACCEPTS, MAX_DISCARDED_BYTES, MAX_HEAD_BYTES, MAX_NAME_QUERIES};
 use crate::listeners::BindError;
 use crate::poll::{Poll, Ready, Token};
-use crate::request_name::{ClientProtocol, RefusedStart, RequestStart, below, parse, protocol};
+use crate::request_name::{ClientProtocol, RequestNameError, RequestStart, below, parse, protocol};
 use crate::sockets;
 use crate::timers::Timers;
 use rustix::io::Errno;
@@ -265,7 +265,7 @@ impl<'a> VirtualHostProxy<'a> {
             RequestStart::Incomplete if ready.intersects(Ready::RDHUP | Ready::HUP | Ready::ERR) => drop(self.remove(index)),
             RequestStart::Incomplete => {}
             RequestStart::Refused(reason) => {
-                let status = if reason == RefusedStart::TooLong { 431 } else { 400 };
+                let status = if reason == RequestNameError::TooLong { 431 } else { 400 };
                 self.refuse(index, status, &reason.to_string(), now);
             }
             RequestStart::Named(host) => {

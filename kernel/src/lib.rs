@@ -15,13 +15,14 @@ pub mod network;
 pub mod sched;
 
 pub use crate::core::{
-    AdmissionCallback, Config, HostPort, Kernel, Listener, OperatorError, SleepCounters, SleepOutcome, Statistics, Turn, Worker, WrongState,
+    AdmissionCallback, Config, HostPort, Kernel, OperatorError, PacketCapture, SleepCounters, SleepOutcome, Statistics, Turn, Worker,
+    WrongState,
 };
 pub use cell::counters::Counters;
+pub use cell::cpu_limit::{CpuLimit, Weight};
 pub use cell::end::{End, FaultReport, Outcome, Report};
 pub use cell::image::CellImage;
 pub use cell::run_state::RunState;
-pub use cell::share::{Share, Weight};
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsoleOutput, ConsolePort, Stream};
 pub use device::disk::{Disk, DiskError};

@@ -187,8 +187,8 @@ pub const START_QUANTUM: Duration = Duration::from_millis(500);
 /// Time after which it does not in any case: several starts share a vCPU, and others may need it as well.
 pub const ADMITTED_START_TIME: Duration = Duration::from_secs(4);
 
-/// The period of CPU shares: ten quanta, so that a share can be kept to a tenth without more switches than among equal cells.
-pub const SHARE_PERIOD: Duration = Duration::from_millis(100);
+/// The period of CPU limits: ten quanta, so that a limit can be kept to a tenth without more switches than among equal cells.
+pub const CPU_LIMIT_PERIOD: Duration = Duration::from_millis(100);
 
 /// How many cells that return from idling may overtake one that used up its quantum: compensation without starvation.
 pub const OVERTAKING: u32 = 8;
@@ -210,7 +210,7 @@ pub const MAX_NETWORKS: usize = 4096;
 pub const MAX_PORTS: u32 = (1 << 16) - 3;
 
 /// Free ports of an isolated network are used again only when there are more: until then connections to their last cells have ended.
-pub const RESTING_PORTS: usize = 4096;
+pub const PORT_REUSE_QUARANTINE: usize = 4096;
 
 /// Learned Ethernet addresses of hosts behind host ports; those of cells are known.
 pub const LEARNED_ADDRESSES: usize = 4096;
@@ -225,8 +225,8 @@ pub const SPARE_BYTES: usize = 2 * QUEUE_BYTES;
 /// Frames queued at one port if they are small.
 pub const QUEUE_FRAMES: usize = 8192;
 
-/// Bytes queued for a capture listener, including the overhead of each frame: the backlog of a slow disk at a gigabyte a second.
-pub const LISTENER_BYTES: usize = 64 << 20;
+/// Bytes queued for a packet capture, including the overhead of each frame: the backlog of a slow disk at a gigabyte a second.
+pub const CAPTURE_BYTES: usize = 64 << 20;
 
 /// Frames that are queued by one pass over a cell's card, or one call of a host port; a broadcast counts once per port. About a
 /// millisecond under the lock.

@@ -8,7 +8,7 @@ use pando_abi::layout::{SLOT_SIZE, VIRTUAL_REGISTERS};
 use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::virtual_registers::Control;
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
-use pando_kernel::limits::{LISTENER_BYTES, QUEUE_BYTES, SPARE_BYTES};
+use pando_kernel::limits::{CAPTURE_BYTES, QUEUE_BYTES, SPARE_BYTES};
 use pando_kernel::{CellId, Config, End, Kernel, Turn};
 use pando_machine::PageCount;
 use pando_testing::asm::Asm;
@@ -85,7 +85,7 @@ fn greedy(lab: &mut Lab) -> CellId {
     asm.call_kernel(Hypercall::SpaceCreate {}).mov(R14, Rax).mov_imm(R13, SLOT_SIZE).mov_imm(Rbx, MOUNTS);
     let mount = asm.here();
     // Maps segment 1 repeatedly, each time at another address.
-    asm.mov_imm(Rdi, 1).mov(Rsi, R14).mov(Rdx, R13).mov_imm(Rax, Hypercall::Share { segment: 0, space: 0, address: 0 }.encode().0);
+    asm.mov_imm(Rdi, 1).mov(Rsi, R14).mov(Rdx, R13).mov_imm(Rax, Hypercall::SegmentMount { segment: 0, space: 0, address: 0 }.encode().0);
     asm.hypercall().mov_imm(R10, SLOT_SIZE).add(R13, R10).dec(Rbx).jump_if(Condition::NotZero, mount);
     asm.dec(R15).jump_if(Condition::NotZero, space);
     asm.call_kernel(Hypercall::Freeze {});
@@ -147,16 +147,16 @@ fn ports(bench: &mut NetworkBench) {
     assert!(bench.traffic(1).overrun > 0);
 }
 
-/// The same, on a network with a listener that reads nothing.
-fn listeners(bench: &mut NetworkBench) {
+/// The same, on a network with a packet capture that reads nothing.
+fn captures(bench: &mut NetworkBench) {
     bench.send(0, &flood(bench, 100));
-    let listener = bench.lab.kernel.listen(bench.network, || ()).expect("there are few");
+    let capture = bench.lab.kernel.capture_packets(bench.network, || ()).expect("there are few");
     for length in [60, 1500] {
         let frames = flood(bench, length);
-        let bound = LISTENER_BYTES as u64 + 2 * PORT_BYTES;
-        grows_by_at_most("frames for a listener that reads nothing", bound, || (0..600).for_each(|_| bench.send(0, &frames)));
+        let bound = CAPTURE_BYTES as u64 + 2 * PORT_BYTES;
+        grows_by_at_most("frames for a packet capture that reads nothing", bound, || (0..600).for_each(|_| bench.send(0, &frames)));
     }
-    assert!(listener.lost() > 0);
+    assert!(capture.lost() > 0);
 }
 
 /// A name, and the step of that number of repetitions.
@@ -167,7 +167,7 @@ const STEPS: [Step; 4] = [
     ("clones", |machine| clones_of_a_greedy_cell(&mut Lab::each(ARENA, Config::default).swap_remove(machine))),
     ("timers", |machine| timers(&mut Lab::each(ARENA, Config::default).swap_remove(machine))),
     ("ports", |machine| ports(&mut NetworkBench::both(2).swap_remove(machine))),
-    ("listeners", |machine| listeners(&mut NetworkBench::both(2).swap_remove(machine))),
+    ("captures", |machine| captures(&mut NetworkBench::both(2).swap_remove(machine))),
 ];
 
 /// Each step has a process of its own: memory that an allocator keeps from one step would hide the growth of another.

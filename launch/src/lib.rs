@@ -25,6 +25,6 @@ pub use operator::{CellPhase, CellUse, Descendant, Nesting, Operator};
 pub use program::{Calls, Program, Terminals};
 pub use root::{Root, VolumeDisks};
 pub use start::{VolumeStart, traced_start};
-pub use streams::{carry_input, carry_output};
+pub use streams::{copy_input, copy_output};
 pub use volume::Volume;
 pub use write_back::{AnswerSender, Export, FailureReason, FileServers, WriteBack, WriteBackReport, WriteFailure, apply_records};

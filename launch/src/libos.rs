@@ -6,7 +6,7 @@ use object::elf::{FileHeader64, PF_W, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, LIBOS, LIBOS_CODE, LIBOS_END, SYSTEM_FREE, VOLUMES, VOLUMES_SIZE};
-use pando_abi::{MapFlags, Permissions, Registers, note};
+use pando_abi::{MapFlags, Permissions, Registers, boot_info};
 use pando_kernel::{CellConfig, CellId, Kernel};
 use pando_machine::{ExecutableBytes, FRAME_SIZE, PageCount};
 use std::ops::Range;
@@ -128,7 +128,7 @@ fn segments(image: &'static [u8]) -> Result<(u64, Vec<ImageSegment>), LaunchErro
 fn has_note(segment: &elf::ProgramHeader64<Endianness>, endian: Endianness, image: &'static [u8]) -> bool {
     let Ok(Some(mut notes)) = segment.notes(endian, image) else { return false };
     while let Ok(Some(found)) = notes.next() {
-        if found.name() == note::NAME.as_bytes() && found.n_type(endian).0 == note::TYPE {
+        if found.name() == boot_info::NAME.as_bytes() && found.n_type(endian).0 == boot_info::TYPE {
             return found.desc() == pando_abi::VERSION.to_le_bytes();
         }
     }

@@ -6,7 +6,7 @@ use crate::{LaunchError, Root};
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
 use pando_abi::{DescendantRecord, Event};
-use pando_kernel::{AdmissionCallback, CellId, ConsolePort, Counters, End, Kernel, Outcome, RunState, Share, Weight};
+use pando_kernel::{AdmissionCallback, CellId, ConsolePort, Counters, CpuLimit, End, Kernel, Outcome, RunState, Weight};
 use pando_machine::PageCount;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -108,11 +108,11 @@ pub trait Operator: Send + Sync {
     /// It was started, or there is not enough memory.
     fn write_arguments(&self, cell: CellId, block: &[u8]) -> Result<(), LaunchError>;
 
-    /// Limits a cell to a share of one vCPU's time.
+    /// Limits a cell to a part of one vCPU's time.
     ///
     /// # Errors
     /// There is no such living cell.
-    fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError>;
+    fn set_cpu_limit(&self, cell: CellId, limit: CpuLimit) -> Result<(), LaunchError>;
 
     /// Sets the CPU weight of a cell with its descendants, among its siblings.
     ///
@@ -220,7 +220,7 @@ pub trait Operator: Send + Sync {
 
 fn cell_use(state: RunState, counters: &Counters, used: PageCount) -> CellUse {
     let phase = match state {
-        RunState::Waiting => CellPhase::Queued,
+        RunState::AwaitingAdmission => CellPhase::Queued,
         RunState::Asleep { .. } => CellPhase::Asleep,
         _ => CellPhase::Active,
     };
@@ -248,8 +248,8 @@ impl Operator for Kernel {
         Ok(self.write(cell, ARGUMENTS, block)?)
     }
 
-    fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
-        Ok(Kernel::set_share(self, cell, share)?)
+    fn set_cpu_limit(&self, cell: CellId, limit: CpuLimit) -> Result<(), LaunchError> {
+        Ok(Kernel::set_cpu_limit(self, cell, limit)?)
     }
 
     fn set_weight(&self, cell: CellId, weight: Weight) -> Result<(), LaunchError> {
@@ -289,7 +289,7 @@ impl Operator for Kernel {
     }
 
     fn freeze(&self, cell: CellId, by_force: bool) -> Result<(), LaunchError> {
-        Ok(if by_force { self.freeze_as_it_stands(cell) } else { self.ask_to_freeze(cell) }?)
+        Ok(if by_force { self.force_freeze(cell) } else { self.ask_to_freeze(cell) }?)
     }
 
     fn withdraw_freeze(&self, cell: CellId) -> Result<bool, LaunchError> {

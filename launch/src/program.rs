@@ -2,8 +2,8 @@
 //! Programs, and the cells that are created for them.
 
 use crate::{LaunchError, Nesting, Operator, Root};
+use pando_abi::boot_info::{ArgumentsHeader, options};
 use pando_abi::layout::ARGUMENTS_SIZE;
-use pando_abi::note::{ArgumentsHeader, options};
 use pando_kernel::CellId;
 use pando_machine::PageCount;
 

@@ -2,8 +2,8 @@
 //! Roots: the libOS with its volumes, ready to be cloned for programs.
 
 use crate::{LaunchError, Template, Volume};
+use pando_abi::boot_info::VolumesHeader;
 use pando_abi::layout::{SLOT_SIZE, VOLUME_SLOTS, VOLUMES, VOLUMES_SIZE, volume};
-use pando_abi::note::VolumesHeader;
 use pando_abi::{BlockAddress, BlockNumber, Permissions};
 use pando_kernel::{CellId, DiskId, Kernel};
 use pando_machine::PageCount;

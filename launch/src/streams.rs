@@ -19,7 +19,7 @@ const PIECE: usize = 256 << 10;
 ///
 /// # Errors
 /// The thread cannot be started.
-pub fn carry_input(
+pub fn copy_input(
     port: &Arc<ConsolePort>,
     input: impl AsFd + Send + 'static,
     failed: impl FnOnce(io::Error) + Send + 'static,
@@ -41,7 +41,7 @@ pub fn carry_input(
 ///
 /// # Errors
 /// A host file could not be written; the cell has been terminated.
-pub fn carry_output(
+pub fn copy_output(
     operator: &dyn Operator,
     cell: CellId,
     port: &ConsolePort,
@@ -84,7 +84,7 @@ fn feed(input: impl AsFd, port: &ConsolePort) -> Result<(), Errno> {
     }
     let mut piece = vec![0; PIECE];
     loop {
-        match patiently(&input, PollFlags::IN, || read(&input, &mut piece[..]))? {
+        match retry_until_ready(&input, PollFlags::IN, || read(&input, &mut piece[..]))? {
             0 => return Ok(()),
             count if !port.send(&piece[..count]) => return Ok(()),
             _ => {}
@@ -94,14 +94,14 @@ fn feed(input: impl AsFd, port: &ConsolePort) -> Result<(), Errno> {
 
 fn write_all(output: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
-        let count = patiently(&output, PollFlags::OUT, || write(&output, bytes))?;
+        let count = retry_until_ready(&output, PollFlags::OUT, || write(&output, bytes))?;
         bytes = &bytes[count..];
     }
     Ok(())
 }
 
 /// Retries an operation on a file: another process may have made it non-blocking.
-fn patiently(file: impl AsFd, until: PollFlags, mut action: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+fn retry_until_ready(file: impl AsFd, until: PollFlags, mut action: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     loop {
         match action() {
             Err(Errno::INTR) => {}

@@ -5,7 +5,7 @@ mod family;
 
 use pando_abi::cell_image::{ImageRecord, RECORD_WORDS};
 use pando_abi::cells_device::{BATCH, BATCH_WORDS, CALL, CALL_WORDS, PATH};
-use pando_abi::holding::{ChildState, ConsoleProgress, DonationEnd, fact, port};
+use pando_abi::holding::{ChildState, ConsoleReadResult, DonationEnd, fact, port};
 use pando_abi::hypercall;
 use pando_abi::limits::{MAX_BATCH_CALLS, MAX_CONSOLE_BYTES, MAX_SWAP_PAGES, MAX_WRITE_BYTES};
 use pando_abi::memory::TakenPages;
@@ -515,12 +515,12 @@ impl CellsDevice {
         assert!(!buffer.is_empty(), "there is room for output");
         let address = buffer.as_mut_ptr().expose_provenance() as u64;
         let call = Hypercall::ConsoleRead { cell: child.bits(), address, bytes: buffer.len() as u64, port };
-        Ok(match ConsoleProgress::from_bits(self.perform("read from a nested cell", call)?) {
-            ConsoleProgress::Nothing => ConsoleRead::Nothing,
-            ConsoleProgress::End => ConsoleRead::End,
-            ConsoleProgress::Bytes { count, stream: OUTPUT } => ConsoleRead::Output((count as usize).min(buffer.len())),
-            ConsoleProgress::Bytes { count, stream: ERRORS } => ConsoleRead::Errors((count as usize).min(buffer.len())),
-            ConsoleProgress::Bytes { count, .. } => ConsoleRead::Notes((count as usize).min(buffer.len())),
+        Ok(match ConsoleReadResult::from_bits(self.perform("read from a nested cell", call)?) {
+            ConsoleReadResult::Nothing => ConsoleRead::Nothing,
+            ConsoleReadResult::End => ConsoleRead::End,
+            ConsoleReadResult::Bytes { count, stream: OUTPUT } => ConsoleRead::Output((count as usize).min(buffer.len())),
+            ConsoleReadResult::Bytes { count, stream: ERRORS } => ConsoleRead::Errors((count as usize).min(buffer.len())),
+            ConsoleReadResult::Bytes { count, .. } => ConsoleRead::Notes((count as usize).min(buffer.len())),
         })
     }
 

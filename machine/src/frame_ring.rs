@@ -59,7 +59,7 @@ enum Word {
 /// The other process broke the rules of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ring of frames that it shares with this process is damaged")]
-pub struct Broken;
+pub struct RingError;
 
 /// The shared memory, mapped.
 #[derive(Debug)]
@@ -199,7 +199,7 @@ impl Producer {
 
 impl Consumer {
     /// The length of the next frame.
-    fn next(&mut self, map: &Mapping) -> std::result::Result<Option<u32>, Broken> {
+    fn next(&mut self, map: &Mapping) -> std::result::Result<Option<u32>, RingError> {
         let [head, tail] = self.words;
         loop {
             let filled = map.word(head).load(Ordering::SeqCst).wrapping_sub(self.tail);
@@ -208,16 +208,16 @@ impl Consumer {
             }
             let to_end = RING - self.tail % RING;
             if filled > RING || !filled.is_multiple_of(UNIT) {
-                return Err(Broken);
+                return Err(RingError);
             }
             // SAFETY: the word lies in the ring and is aligned, because `tail` is a multiple of eight. It is read once.
             let length = unsafe { map.at(self.ring, self.tail).cast::<u32>().read_volatile() };
             if length != SKIP {
                 let fits = length as usize <= FRAME_MAX && record(length) <= filled.min(to_end);
-                return if fits { Ok(Some(length)) } else { Err(Broken) };
+                return if fits { Ok(Some(length)) } else { Err(RingError) };
             }
             if to_end > filled {
-                return Err(Broken);
+                return Err(RingError);
             }
             self.tail = self.tail.wrapping_add(to_end);
             map.word(tail).store(self.tail, Ordering::SeqCst);
@@ -290,7 +290,7 @@ impl RingOwner {
     ///
     /// # Errors
     /// The peer broke the rules.
-    pub fn next_length(&mut self) -> std::result::Result<Option<usize>, Broken> {
+    pub fn next_length(&mut self) -> std::result::Result<Option<usize>, RingError> {
         if self.announced.is_none() {
             self.announced = self.receives.next(&self.map)?;
         }

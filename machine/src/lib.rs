@@ -45,7 +45,7 @@ pub use context::{Context, Exception, Exit, Pending, Root, Violation};
 pub use error::HostError;
 pub use executable::ExecutableBytes;
 pub use frame::{FRAME_SIZE, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, PHYSICAL_BASE, PageCount};
-pub use frame_ring::{Broken, RingFlags, RingFrame, RingOwner, RingPeer, create_rings};
+pub use frame_ring::{RingError, RingFlags, RingFrame, RingOwner, RingPeer, create_rings};
 pub use namespaces::unshare_namespaces;
 pub use pando_abi::virtual_registers::Time;
 pub use process::{fork, trim_heap};

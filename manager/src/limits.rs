@@ -2,7 +2,7 @@
 //! The resource limits of a cell.
 
 use crate::host;
-use pando_kernel::{CellId, Share, Weight};
+use pando_kernel::{CellId, CpuLimit, Weight};
 use pando_launch::{LaunchError, Operator};
 use pando_machine::PageCount;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct Limits {
     /// Its memory, tables included.
     pub memory: Option<PageCount>,
     /// Its share of one core.
-    pub share: Option<Share>,
+    pub share: Option<CpuLimit>,
     /// Its CPU weight among its siblings.
     pub weight: Option<Weight>,
     /// Bytes of its standard output and standard error together.
@@ -33,7 +33,7 @@ impl Limits {
     /// # Errors
     /// The cell has ended.
     pub fn apply(&self, operator: &dyn Operator, cell: CellId) -> Result<(), LaunchError> {
-        self.share.map_or(Ok(()), |share| operator.set_share(cell, share))?;
+        self.share.map_or(Ok(()), |share| operator.set_cpu_limit(cell, share))?;
         self.weight.map_or(Ok(()), |weight| operator.set_weight(cell, weight))
     }
 }

@@ -44,7 +44,7 @@ pub enum Warning {
         reason: String,
     },
     /// A gateway was lost, and none takes its place.
-    #[error("{program}: the gateway was lost: {reason}; the cell continues without a way out of its network: {error}")]
+    #[error("{program}: the gateway was lost: {reason}; the cell continues without connections to other networks: {error}")]
     GatewayLost {
         /// The cell's program.
         program: String,
@@ -54,7 +54,7 @@ pub enum Warning {
         error: io::Error,
     },
     /// A gateway did not end as requested.
-    #[error("{program}: the way out of the cell's network broke off: {}", host::plain(error))]
+    #[error("{program}: the gateway of the cell's network failed: {}", host::plain(error))]
     GatewayFailed {
         /// The cell's program.
         program: String,

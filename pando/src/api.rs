@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
 
 pub use signal::Signal;
-pub use token::{CellSum, NewToken, Token, TokenSpec};
+pub use token::{CellTotals, CreatedToken, NewToken, Token};
 
 /// Control characters that a text may hold, however short it is.
 const CONTROLS_MAX: usize = 64;

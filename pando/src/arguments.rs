@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 use clap_complete::ArgValueCandidates;
 use pando_gateway::{PortForward, Protocol, Publication, Rule};
 use pando_kernel::network::link::Link;
-use pando_kernel::{Share, Weight};
+use pando_kernel::{CpuLimit, Weight};
 use pando_manager::limits::Limits;
 use pando_manager::network::{NetworkSpec, UplinkSpec};
 use pando_manager::view::{ImageSpec, UserName, ViewSpec, VolumeSpec};
@@ -237,7 +237,7 @@ pub(crate) struct LimitOptions {
 
     /// Limit the cell to a share of one core: a number from 0.001 to 1
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = crate::options::share)]
-    pub(crate) cpus: Option<Share>,
+    pub(crate) cpus: Option<CpuLimit>,
 
     /// Give the cell this part of the CPU time for which it competes with the other cells of the same service or of the same cell
     /// around it: a number from 1 to 10000 [default: 100]

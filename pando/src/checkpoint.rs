@@ -139,7 +139,7 @@ pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
     let checkpointer = Checkpointer::restore(&device, child, stored, settings).map_err(Failure::Nested)?;
     if options.stats {
         let time = began.elapsed().as_secs_f64() * 1e3;
-        diagnostics::problem(&format_args!("checkpoint {number} with {pages} pages is restored in {time:.3} ms"));
+        diagnostics::note(&format_args!("checkpoint {number} with {pages} pages is restored in {time:.3} ms"));
     }
     run(checkpointer, options.stats, checkpointed.name())
 }
@@ -149,7 +149,7 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
     let interrupted = Arc::<AtomicBool>::default();
     flag::register(SIGINT, Arc::clone(&interrupted)).map_err(Failure::Signals)?;
     let mut report = |event: CheckpointEvent<'_>| match event {
-        CheckpointEvent::Written { number, size, pause } if has_stats => diagnostics::problem(&format_args!(
+        CheckpointEvent::Written { number, size, pause } if has_stats => diagnostics::note(&format_args!(
             "checkpoint {number}: {} pages, {} of them written, {} KiB, halted for {:.3} ms",
             size.pages,
             size.written_pages,
@@ -173,7 +173,7 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
     };
     let ended = checkpointer.run(&interrupted, &mut report);
     if has_stats && checkpointer.pages_given() > 0 {
-        diagnostics::problem(&format_args!("{} pages were read since the program was restored", checkpointer.pages_given()));
+        diagnostics::note(&format_args!("{} pages were read since the program was restored", checkpointer.pages_given()));
     }
     Ok(report_end_of(name, ended.map_err(Failure::Nested)?))
 }

@@ -194,7 +194,7 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     if options.detach || options.network.is_some() {
         let client = Client::need()?;
         client.server()?;
-        let request = request.ok_or(Failure::Alone)?;
+        let request = request.ok_or(Failure::NotInService)?;
         return if options.detach {
             client::run_detached(&client, &request, options.count, false)
         } else {
@@ -215,7 +215,7 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
         let client = Client::need()?;
         client.server()?;
         options.create_output_directory()?;
-        return service_clones::run(options, &client, &request.ok_or(Failure::Alone)?);
+        return service_clones::run(options, &client, &request.ok_or(Failure::NotInService)?);
     }
     pando_confine::forbid_dumps()?;
     let mut timings = Timings::start();
@@ -254,7 +254,7 @@ fn attach(request: &NewCell) -> Result<Option<u8>, Failure> {
     }
     match client::run_attached(&client, request) {
         // The service may see less of the host than the template's creator, or an older state of it.
-        Err(Failure::Asked { problem, .. }) if matches!(&problem[..], "unusable-template" | "cannot-be-shown") => Ok(None),
+        Err(Failure::Refused { problem, .. }) if matches!(&problem[..], "unusable-template" | "cannot-be-shown") => Ok(None),
         done => done.map(Some),
     }
 }

@@ -85,12 +85,12 @@ impl Client {
     /// # Errors
     /// The server refuses the request or does not answer.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        let body = serde_json::to_vec(body).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        let body = serde_json::to_vec(body).map_err(std::io::Error::from).map_err(Failure::ConnectionLost)?;
         let answer = self.send(method, path, "application/json", body.into()).await?;
         let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
         // An empty answer stands for `()`.
         let text = if bytes.is_empty() { &b"null"[..] } else { &bytes };
-        serde_json::from_slice(text).map_err(|error| Failure::Gone(error.into()))
+        serde_json::from_slice(text).map_err(|error| Failure::ConnectionLost(error.into()))
     }
 
     /// Sends a GET request.
@@ -110,7 +110,7 @@ impl Client {
         let link = answer.headers().get(LINK).and_then(|link| link.to_str().ok()?.strip_prefix('<')?.strip_suffix(">; rel=\"next\""));
         let next = link.map(String::from);
         let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
-        Ok((serde_json::from_slice(&bytes).map_err(|error| Failure::Gone(error.into()))?, next))
+        Ok((serde_json::from_slice(&bytes).map_err(|error| Failure::ConnectionLost(error.into()))?, next))
     }
 
     /// Sends bytes.
@@ -150,11 +150,11 @@ impl Client {
     /// # Errors
     /// The server refuses.
     pub(crate) async fn post_with_input(&self, path: &str, first: &impl Serialize) -> Result<Response<Incoming>, Failure> {
-        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::ConnectionLost)?;
         line.push(b'\n');
         let (sender, body) = Channel::<Bytes>::new(QUEUED_PIECES);
         let (accept, accepted) = oneshot::channel();
-        tokio::spawn(carry_input(sender, line, accepted));
+        tokio::spawn(send_input(sender, line, accepted));
         let answer = self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await?;
         // The input task waits for this message.
         let _ = accept.send(());
@@ -171,7 +171,7 @@ impl Client {
         path: &str,
         first: &impl Serialize,
     ) -> Result<(Sender<Bytes, Infallible>, Response<Incoming>), Failure> {
-        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::ConnectionLost)?;
         line.push(b'\n');
         let (mut sender, body) = Channel::<Bytes>::new(QUEUED_PIECES);
         // There is room for it.
@@ -185,7 +185,7 @@ impl Client {
     /// # Errors
     /// The server refuses.
     pub(crate) async fn post_without_input(&self, path: &str, first: &impl Serialize) -> Result<Response<Incoming>, Failure> {
-        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::ConnectionLost)?;
         line.push(b'\n');
         self.send(Method::POST, path, "application/x-ndjson", line.into()).await
     }
@@ -208,14 +208,14 @@ impl Client {
                 (open(TcpStream::connect(address).await).await?, request.header(AUTHORIZATION, format!("Bearer {token}")))
             }
         };
-        let request = request.body(body).map_err(|error| Failure::Gone(std::io::Error::other(error)))?;
+        let request = request.body(body).map_err(|error| Failure::ConnectionLost(std::io::Error::other(error)))?;
         let answer = sender.send_request(request).await.map_err(gone)?;
         if answer.status().is_success() {
             return Ok(answer);
         }
         let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
-        let problem: api::Problem = serde_json::from_slice(&bytes).map_err(|error| Failure::Gone(error.into()))?;
-        Err(Failure::Asked { problem: problem.problem, message: problem.message })
+        let problem: api::Problem = serde_json::from_slice(&bytes).map_err(|error| Failure::ConnectionLost(error.into()))?;
+        Err(Failure::Refused { problem: problem.problem, message: problem.message })
     }
 }
 
@@ -223,14 +223,14 @@ impl Client {
 async fn open<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: std::io::Result<S>,
 ) -> Result<http1::SendRequest<BoxBody<Bytes, Infallible>>, Failure> {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream.map_err(Failure::Gone)?)).await.map_err(gone)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream.map_err(Failure::ConnectionLost)?)).await.map_err(gone)?;
     // The task ends when its answer has been read.
     tokio::spawn(connection);
     Ok(sender)
 }
 
 /// Sends the first line, then standard input once the request is accepted: a refused request consumes no input.
-async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>, accepted: oneshot::Receiver<()>) {
+async fn send_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>, accepted: oneshot::Receiver<()>) {
     if sender.send_data(Bytes::from(first)).await.is_err() || accepted.await.is_err() {
         return;
     }
@@ -281,7 +281,7 @@ impl Lines {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return serde_json::from_slice(&line).map(Some).map_err(|error| Failure::Gone(error.into()));
+                return serde_json::from_slice(&line).map(Some).map_err(|error| Failure::ConnectionLost(error.into()));
             }
             let Some(frame) = self.body.frame().await else { return Ok(None) };
             if let Some(bytes) = frame.map_err(gone)?.data_ref() {
@@ -292,7 +292,7 @@ impl Lines {
 }
 
 fn gone(error: hyper::Error) -> Failure {
-    Failure::Gone(std::io::Error::other(error))
+    Failure::ConnectionLost(std::io::Error::other(error))
 }
 
 /// Runs a future on a runtime of its own.

@@ -58,6 +58,6 @@ fn run(options: &Debug, device: &CellsDevice) -> Result<u8, Failure> {
 /// Waits for gdb's connection.
 fn accept(port: u16) -> std::io::Result<GdbLink> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    diagnostics::problem(&format_args!("waiting for gdb at port {}", listener.local_addr()?.port()));
+    diagnostics::note(&format_args!("waiting for gdb at port {}", listener.local_addr()?.port()));
     listener.accept().map(|(socket, _)| GdbLink::Socket(socket))
 }

@@ -65,8 +65,8 @@ pub(crate) enum Failure {
     /// The manager refuses a request.
     #[error("{}", messages::manager(.0))]
     Manager(ManagerError),
-    /// The gateway broke off.
-    #[error("the way out of the cell's network broke off: {}", host::plain(.0))]
+    /// The gateway failed.
+    #[error("the gateway of the cell's network failed: {}", host::plain(.0))]
     Gateway(std::io::Error),
     /// `-t` without a terminal.
     #[error("-t: standard input is not a terminal: omit -t, or run this from one")]
@@ -145,7 +145,7 @@ pub(crate) enum Failure {
     InheritedSocket(std::io::Error),
     /// Another process listens on the socket.
     #[error("cannot listen on {}: another `pando serve` uses it: use that one, or give this one another --socket", escaped(.0))]
-    Serving(PathBuf),
+    SocketInUse(PathBuf),
     /// No service accepts connections.
     #[error("cannot connect to `pando serve` at {}: it is not running: start `pando serve`", escaped(.0))]
     NoServer(PathBuf),
@@ -175,10 +175,10 @@ pub(crate) enum Failure {
     #[error(
         "cannot run this clone in `pando serve` (-d, --network): it needs a stored template, and does not support -P, --link, --pcap, or --net other than gateway: omit these options, or omit -d and --network"
     )]
-    Alone,
+    NotInService,
     /// The service refuses the request.
     #[error("{message}")]
-    Asked {
+    Refused {
         /// The error code for programs.
         problem: String,
         /// The message for people.
@@ -250,7 +250,7 @@ pub(crate) enum Failure {
     NotConfirmed,
     /// A directory that the service is to show cannot be read.
     #[error("cannot show {} to cells (--show): {}", escaped(path), host::plain(source))]
-    Shown {
+    ShowDirectory {
         /// The directory.
         path: PathBuf,
         /// The host's error.
@@ -264,7 +264,7 @@ pub(crate) enum Failure {
     NotSoftware(PathBuf),
     /// The connection to the service failed.
     #[error("lost the connection to `pando serve`: {}", host::plain(.0))]
-    Gone(std::io::Error),
+    ConnectionLost(std::io::Error),
     /// A benchmark failed.
     #[error(transparent)]
     Bench(#[from] pando_bench::BenchError),

@@ -9,7 +9,7 @@ use crate::signals::Signals;
 use crate::terminal::{self, RawTerminal};
 use crate::{diagnostics, environment};
 use pando_kernel::{ConsolePort, End};
-use pando_launch::{NestedCells, Nesting, Operator, Program, carry_input, carry_output};
+use pando_launch::{NestedCells, Nesting, Operator, Program, copy_input, copy_output};
 use pando_machine::CellsDevice;
 use pando_manager::cell::CellSpec;
 use pando_manager::host;
@@ -65,20 +65,20 @@ pub(crate) fn run(options: &Run, device: CellsDevice) -> Result<u8, Failure> {
     let cell = CellSpec { program, limits, host_name: options.host_name() }.create(Arc::clone(&operator), &root)?;
     let port = cell.console()?;
     let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(Arc::clone(&operator), Some(cell.id()), &time_limits)?;
+    let signals = Signals::forward(Arc::clone(&operator), Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
-    carry_input(&port, io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
+    copy_input(&port, io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
     let terminal = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
     cell.start(&limits, &time_limits)?;
     let (report, carried) = sync_channel(1);
     let (carrier, id, output) = (Arc::clone(&port), cell.id(), limits.output);
     let body = move || {
         // Nobody waits for it any more once the process ends.
-        let _ = report.send(carry_output(&*operator, id, &carrier, (io::stdout(), io::stderr()), output));
+        let _ = report.send(copy_output(&*operator, id, &carrier, (io::stdout(), io::stderr()), output));
     };
     std::thread::Builder::new().name("console output".into()).spawn(body).map_err(Failure::Thread)?;
     let mut end = cell.wait()?.end;
-    let is_terminated = signals.are_requests() || matches!(end, End::TimedOut | End::Killed);
+    let is_terminated = signals.is_end_requested() || matches!(end, End::TimedOut | End::Killed);
     if !await_output(&carried, &port, is_terminated).map_err(Failure::Output)? {
         end = End::OutputLimit;
     }

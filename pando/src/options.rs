@@ -3,7 +3,7 @@
 
 use crate::size::Size;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CPU_WEIGHT};
-use pando_kernel::{Share, Weight};
+use pando_kernel::{CpuLimit, Weight};
 use pando_machine::PageCount;
 use pando_manager::cells::RestartPolicy;
 use pando_manager::host;
@@ -152,8 +152,8 @@ pub(crate) fn swap(text: OsString) -> Result<(PathBuf, Size), String> {
 }
 
 /// Parses a share of a core.
-pub(crate) fn share(text: &str) -> Result<Share, String> {
-    text.parse().ok().filter(|part| *part >= LEAST_SHARE).and_then(Share::new).ok_or_else(|| {
+pub(crate) fn share(text: &str) -> Result<CpuLimit, String> {
+    text.parse().ok().filter(|part| *part >= LEAST_SHARE).and_then(CpuLimit::new).ok_or_else(|| {
         format!("`{text}` is not a share of a core: give a number from {LEAST_SHARE} to 1, such as 0.5; a cell uses one core")
     })
 }

@@ -14,7 +14,7 @@ use pando_confine::Needs;
 use pando_gateway::PortForward;
 use pando_image::escaped_lines;
 use pando_kernel::{End, Kernel, Outcome};
-use pando_launch::{Calls, LaunchError, Nesting, Program, carry_input, carry_output};
+use pando_launch::{Calls, LaunchError, Nesting, Program, copy_input, copy_output};
 use pando_manager::cell::{CellGuard, CellSpec};
 use pando_manager::limits::Limits;
 use pando_manager::machine::{self, SleepConfig};
@@ -181,15 +181,15 @@ fn run_attached(
     let network = network.connect(kernel, cell.id())?;
     let write_back = view.exports.write_back(kernel, cell.id(), single.written, mounts)?;
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(kernel)).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(Arc::<Kernel>::clone(kernel), Some(cell.id()), &time_limits)?;
+    let signals = Signals::forward(Arc::<Kernel>::clone(kernel), Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
-    carry_input(&port, std::io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
+    copy_input(&port, std::io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
     machine::limit_calls(Needs { writing_back: write_back.is_some(), receiving, ..Needs::default() })?;
     timings.end("confinement");
 
     cell.start(&single.limits, &time_limits)?;
-    let carried = carry_output(&**kernel, cell.id(), &port, (std::io::stdout().lock(), std::io::stderr()), single.limits.output);
+    let carried = copy_output(&**kernel, cell.id(), &port, (std::io::stdout().lock(), std::io::stderr()), single.limits.output);
     let mut outcome = cell.wait()?;
     drop(terminal);
     let network = network.finish().map_err(Failure::Gateway);
@@ -221,6 +221,6 @@ pub(crate) fn prepare_network(
 /// Prints the addresses of forwards whose port the host chose.
 fn announce(forwards: &[PortForward], requested: &[PortForward]) {
     for (PortForward { host, cell, .. }, _) in forwards.iter().zip(requested).filter(|(_, requested)| requested.host.port() == 0) {
-        diagnostics::problem(&format_args!("{host} is forwarded to port {cell}"));
+        diagnostics::note(&format_args!("{host} is forwarded to port {cell}"));
     }
 }

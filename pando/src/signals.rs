@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Two interrupts within this time end the cell.
-const TWICE: Duration = Duration::from_secs(1);
+const DOUBLE_INTERRUPT_MAX: Duration = Duration::from_secs(1);
 /// How long a program may take to end after the request: as long as container tools allow.
-pub(crate) const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(10);
 
 /// The signal that the kernel reports for every request to end (`SIGTERM`).
 pub(crate) const SIGNAL_TO_END: u8 = SIGTERM as u8;
@@ -57,7 +57,9 @@ impl SignalHistory {
     /// The action for a signal other than `SIGWINCH` and `SIGCONT`.
     pub(crate) fn receive(&mut self, signal: i32) -> SignalAction {
         match signal {
-            SIGINT if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < TWICE) => SignalAction::End,
+            SIGINT if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < DOUBLE_INTERRUPT_MAX) => {
+                SignalAction::End
+            }
             SIGINT => SignalAction::Interrupt,
             // A second request terminates the cell.
             _ if std::mem::replace(&mut self.requested, true) => SignalAction::End,
@@ -77,7 +79,7 @@ struct Receiver {
 
 impl Signals {
     /// Starts to forward signals to a cell, or to none.
-    pub(crate) fn pass_on(operator: Arc<dyn Operator>, cell: Option<CellId>, time_limits: &TimeLimits) -> Result<Signals, Failure> {
+    pub(crate) fn forward(operator: Arc<dyn Operator>, cell: Option<CellId>, time_limits: &TimeLimits) -> Result<Signals, Failure> {
         let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT]).map_err(Failure::Signals)?;
         let (handle, requested) = (signals.handle(), Arc::<AtomicU8>::default());
         let target = Arc::new(Mutex::new(cell));
@@ -94,12 +96,12 @@ impl Signals {
     }
 
     /// Forwards signals to another cell from now on, or to none.
-    pub(crate) fn aim(&self, cell: Option<CellId>) {
+    pub(crate) fn set_target(&self, cell: Option<CellId>) {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = cell;
     }
 
     /// Whether the host asked the program to end.
-    pub(crate) fn are_requests(&self) -> bool {
+    pub(crate) fn is_end_requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed) != 0
     }
 
@@ -144,7 +146,7 @@ impl Receiver {
             SignalAction::Interrupt => _ = self.operator.interrupt(cell),
             SignalAction::RequestEnd => {
                 self.operator.raise(cell, Event::Terminate);
-                self.time_limits.limit(cell, GRACE, ended_by(signal as u8));
+                self.time_limits.limit(cell, GRACE_PERIOD, ended_by(signal as u8));
             }
             SignalAction::End => _ = self.operator.end(cell, ended_by(signal as u8)),
         }

@@ -95,7 +95,7 @@ pub(crate) fn inherited() -> Result<Option<(UnixListener, PathBuf)>, Failure> {
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
     let failed = |source| Failure::Socket { path: path.into(), source };
     match UnixStream::connect(path) {
-        Ok(_) => return Err(Failure::Serving(path.into())),
+        Ok(_) => return Err(Failure::SocketInUse(path.into())),
         // A file that is no socket refuses connections, too, and must stay.
         Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(path) => std::fs::remove_file(path).map_err(failed)?,
         // Nothing exists there, or `bind` reports a clearer error.

@@ -22,7 +22,7 @@ use pando_confine::Needs;
 use pando_image::escaped;
 use pando_kernel::limits::TRACES;
 use pando_kernel::{ConsolePort, Kernel};
-use pando_launch::carry_output;
+use pando_launch::copy_output;
 use pando_manager::limits::Limits;
 use pando_manager::template::{
     Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, TrainingSpec, VARIANTS_MAX,
@@ -243,16 +243,16 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
     let libos = machine::libos(&kernel, &mut timings)?;
     // Both start threads, which a confined process cannot.
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(&kernel)).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(Arc::<Kernel>::clone(&kernel), None, &time_limits)?;
+    let signals = Signals::forward(Arc::<Kernel>::clone(&kernel), None, &time_limits)?;
     // Compression starts no thread; writing the file needs the same calls as a write-back.
     machine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
     let limit = options.limits.output_limit.map(Size::in_bytes);
     let mut output = |cell, port: &ConsolePort| {
         let streams = (std::io::stdout().lock(), std::io::stderr());
-        carry_output(&*kernel, cell, port, streams, limit).map(drop)
+        copy_output(&*kernel, cell, port, streams, limit).map(drop)
     };
     let workshop = Workshop { kernel: &kernel, libos: &libos, time_limits: &time_limits };
-    plan.create(workshop, &mut output, &|cell| signals.aim(cell))?;
+    plan.create(workshop, &mut output, &|cell| signals.set_target(cell))?;
     Ok(0)
 }
 

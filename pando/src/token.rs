@@ -42,8 +42,8 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     match command {
         Command::Create { labels } => {
-            let spec = api::TokenSpec { labels: labels.iter().cloned().collect() };
-            let created: api::NewToken = wait_for(client.ask(Method::POST, "/v1/tokens", &spec))?;
+            let spec = api::NewToken { labels: labels.iter().cloned().collect() };
+            let created: api::CreatedToken = wait_for(client.ask(Method::POST, "/v1/tokens", &spec))?;
             writeln!(out, "{}", created.token)?;
         }
         Command::Ls { json } => {

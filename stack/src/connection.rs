@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One connection: a smoltcp socket alone in its set, and the state that smoltcp does not keep.
 //!
-//! smoltcp's clock runs [`PACE`] times as fast as real time. Its shortest retransmission timeout is one second, too
+//! smoltcp's clock runs [`CLOCK_FACTOR`] times as fast as real time. Its shortest retransmission timeout is one second, too
 //! long between cells; at this pace it is Linux's 200 ms.
 
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::ack_policy::AckPolicy;
 use crate::connection_state::{ConnectionState, OpenMode, UserHold};
 use crate::loss_recovery::Recovery;
 use crate::packet::{Ends, Packet};
-use crate::port::{Port, RxOnlyDevice, Transmitter, TxSummary};
+use crate::port::{IdleDevice, Port, Transmitter, TxSummary};
 use crate::segment::window_scale;
 use crate::segment_rewrite::{Rewrite, duplicate_ack, fit, is_duplicate_ack, rewrite, rewritten};
 use crate::sequence::{Progress, is_before};
@@ -24,19 +24,19 @@ use crate::sockets::SingleSocket;
 use crate::{Failure, TcpOptions, Tuple, TxSink, limits};
 
 /// How much faster smoltcp's clock runs.
-const PACE: u64 = 5;
+const CLOCK_FACTOR: u64 = 5;
 
 /// An instant at which all of smoltcp's timers have expired.
 const LATE: Instant = Instant::from_micros_const(1 << 60);
 
 /// Converts a time to smoltcp's clock.
-pub(crate) fn paced(moment: u64) -> Instant {
-    Instant::from_micros((moment / 1000).saturating_mul(PACE).min(i64::MAX as u64) as i64)
+pub(crate) fn to_smoltcp_time(moment: u64) -> Instant {
+    Instant::from_micros((moment / 1000).saturating_mul(CLOCK_FACTOR).min(i64::MAX as u64) as i64)
 }
 
 /// Converts an instant of smoltcp's clock to real time, rounded up.
-fn unpaced(moment: Instant) -> u64 {
-    (moment.total_micros().max(0) as u64).saturating_mul(1000).div_ceil(PACE)
+fn from_smoltcp_time(moment: Instant) -> u64 {
+    (moment.total_micros().max(0) as u64).saturating_mul(1000).div_ceil(CLOCK_FACTOR)
 }
 
 fn nanoseconds(span: Duration) -> u64 {
@@ -45,7 +45,7 @@ fn nanoseconds(span: Duration) -> u64 {
 
 /// Converts a duration to smoltcp's clock; never zero.
 fn paced_span(span: Duration) -> smoltcp::time::Duration {
-    smoltcp::time::Duration::from_micros((nanoseconds(span) / 1000).saturating_mul(PACE).clamp(1, 1 << 40))
+    smoltcp::time::Duration::from_micros((nanoseconds(span) / 1000).saturating_mul(CLOCK_FACTOR).clamp(1, 1 << 40))
 }
 
 /// A change that [`Connection::update`] found.
@@ -251,7 +251,7 @@ impl Connection {
 
     fn take(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, bytes: &[u8], now: u64) {
         let mut port = Port { transmitter, recovery: &mut self.recovery, now, received: Some(bytes) };
-        interface.poll_ingress_single(paced(now), &mut port, &mut self.single.set);
+        interface.poll_ingress_single(to_smoltcp_time(now), &mut port, &mut self.single.set);
     }
 
     /// Sequence numbers of both directions, once it is open.
@@ -289,7 +289,7 @@ impl Connection {
             let before = transmitter.tx;
             transmitter.tx.is_suppressed = false;
             let mut port = Port { transmitter, recovery: &mut self.recovery, now, received: None };
-            interface.poll_egress(paced(now), &mut port, &mut self.single.set);
+            interface.poll_egress(to_smoltcp_time(now), &mut port, &mut self.single.set);
             let tx = transmitter.tx;
             if let Some(last) = tx.last.filter(|_| tx.frames > before.frames) {
                 self.ack_policy.sent(tx.length, last.sequence);
@@ -322,7 +322,7 @@ impl Connection {
             }
         }
         if self.recovery.must_go_back() {
-            interface.poll_egress(LATE, &mut RxOnlyDevice(transmitter.capabilities), &mut self.single.set);
+            interface.poll_egress(LATE, &mut IdleDevice(transmitter.capabilities), &mut self.single.set);
             self.recovery.note_going_back();
         }
     }
@@ -352,7 +352,7 @@ impl Connection {
     pub(crate) fn deadline(&mut self, interface: &mut Interface, now: u64) -> Option<u64> {
         let poll_at = match self.ack_policy.ack_deadline() {
             Some(moment) => Some(moment),
-            None => interface.poll_at(paced(now), &self.single.set).map(unpaced),
+            None => interface.poll_at(to_smoltcp_time(now), &self.single.set).map(from_smoltcp_time),
         };
         let unanswered_deadline = self.unacknowledged_since.map(|since| since.saturating_add(self.timeout()));
         let keep_alive_deadline = self.options.keep_alive.filter(|_| self.is_idle()).map(|keep_alive| {

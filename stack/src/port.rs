@@ -78,10 +78,10 @@ pub(crate) struct Port<'a, 'v> {
     pub(crate) received: Option<&'a [u8]>,
 }
 
-/// A receive-only link: smoltcp checks its timers, and keeps its segments.
-pub(crate) struct RxOnlyDevice<'a>(pub(crate) &'a DeviceCapabilities);
+/// A device that neither receives nor transmits: smoltcp only checks its timers, and keeps its segments.
+pub(crate) struct IdleDevice<'a>(pub(crate) &'a DeviceCapabilities);
 
-impl Device for RxOnlyDevice<'_> {
+impl Device for IdleDevice<'_> {
     type RxToken<'t>
         = PortRxToken<'t>
     where

@@ -9,11 +9,11 @@ use smoltcp::iface::{self, Interface};
 use smoltcp::phy::DeviceCapabilities;
 use smoltcp::wire::HardwareAddress;
 
-use crate::connection::{Connection, paced};
+use crate::connection::{Connection, to_smoltcp_time};
 use crate::neighbours::Neighbours;
 use crate::network::NetworkConfig;
 use crate::packet::checksums;
-use crate::port::{RxOnlyDevice, capabilities};
+use crate::port::{IdleDevice, capabilities};
 use crate::socket_events::EventQueue;
 use crate::sockets::Sockets;
 use crate::syn_backlog::SynBacklog;
@@ -51,7 +51,7 @@ impl Stack {
         let buffer = config.buffer.clamp(2 << 10, 1 << 30);
         let mut settings = iface::Config::new(HardwareAddress::Ip);
         settings.random_seed = config.seed;
-        let mut interface = Interface::new(settings, &mut RxOnlyDevice(&capabilities), paced(now));
+        let mut interface = Interface::new(settings, &mut IdleDevice(&capabilities), to_smoltcp_time(now));
         interface.set_any_ip(true);
         Self {
             network: NetworkConfig::new(&config),

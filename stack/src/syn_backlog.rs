@@ -11,9 +11,9 @@ use smoltcp::iface::{Config, Interface};
 use smoltcp::phy::{ChecksumCapabilities, DeviceCapabilities};
 use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr};
 
-use crate::connection::{Connection, paced};
+use crate::connection::{Connection, to_smoltcp_time};
 use crate::packet::{Ends, HEADER, Mac, Packet, compose};
-use crate::port::RxOnlyDevice;
+use crate::port::IdleDevice;
 use crate::segment::{parse_segment, window_scale, without_payload};
 use crate::sockets::{SingleSocket, Sockets};
 use crate::timer_queue::TimerQueue;
@@ -193,7 +193,7 @@ impl SynBacklog {
         let mut transmitter = connection.transmitter(&self.capabilities, &mut capture, ends);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
-        let mut interface = Interface::new(config, &mut RxOnlyDevice(&self.capabilities), paced(now));
+        let mut interface = Interface::new(config, &mut IdleDevice(&self.capabilities), to_smoltcp_time(now));
         interface.set_any_ip(true);
         connection.process(&mut interface, &mut transmitter, &packet, syn, now);
         connection.send_queued(&mut interface, &mut transmitter, now);

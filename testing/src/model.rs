@@ -240,7 +240,7 @@ impl Memory {
                 Ok(0)
             }
             Hypercall::SegmentCreate {} => Ok(put(&mut self.segments, ModelTree::new())),
-            Hypercall::Share { segment, space, address } => self.share(segment, space, address),
+            Hypercall::SegmentMount { segment, space, address } => self.mount_segment(segment, space, address),
             Hypercall::SegmentDestroy { segment } => self.destroy_segment(segment),
             Hypercall::Inspect { space, address } => {
                 let space = self.space(space)? as u64;
@@ -297,7 +297,7 @@ impl Memory {
         Ok(0)
     }
 
-    fn share(&mut self, segment: u64, space: u64, address: u64) -> Result<u64, Refusal> {
+    fn mount_segment(&mut self, segment: u64, space: u64, address: u64) -> Result<u64, Refusal> {
         let segment = self.segment(segment)?;
         let space = self.space(space)?;
         if !address.is_multiple_of(SLOT_SIZE) {

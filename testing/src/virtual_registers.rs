@@ -43,8 +43,8 @@ pub fn with_handlers(code: &[u8], exceptions: &[u8], events: &[u8]) -> Vec<u8> {
 
 /// Writes a cell's control words.
 pub fn set_control(lab: &Lab, id: CellId, control: &Control) {
-    let Control { pending, mask, critical, level, leave_start, leave_end, exception_entry, event_entry, stacks, timer } = *control;
-    let words = [pending, mask, critical, level, leave_start, leave_end, exception_entry, event_entry, stacks[0], stacks[1], timer];
+    let Control { pending, mask, critical, level, exit_path_start, exit_path_end, exception_entry, event_entry, stacks, timer } = *control;
+    let words = [pending, mask, critical, level, exit_path_start, exit_path_end, exception_entry, event_entry, stacks[0], stacks[1], timer];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     lab.kernel.write(id, VIRTUAL_REGISTERS, &bytes).expect("the virtual registers are mapped");
 }

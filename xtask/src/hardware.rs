@@ -173,7 +173,7 @@ fn add_tests(root: &InitrdRoot, plan: &Plan) -> Result<Vec<Step>> {
 
 /// The program that is running in the machine.
 #[derive(Debug)]
-struct Running {
+struct RunningProgram {
     name: String,
     /// The number of test programs with a result, and of failed tests, when it started.
     programs_before: usize,
@@ -186,7 +186,7 @@ struct ConsoleReader {
     kind: Kind,
     are_tests: bool,
     listener: OutputParser,
-    step: Option<Running>,
+    step: Option<RunningProgram>,
     ended: usize,
     /// Empty lines held back: init prints one before its report, which is not shown.
     empty_lines: usize,
@@ -226,7 +226,7 @@ impl ConsoleReader {
             "run" => {
                 println!("{kind}: {rest}");
                 let (programs_before, failed_before) = (self.listener.programs(), self.listener.failed());
-                self.step = Some(Running { name: rest.into(), programs_before, failed_before });
+                self.step = Some(RunningProgram { name: rest.into(), programs_before, failed_before });
             }
             "end" => self.end(rest.rsplit(' ').next().unwrap_or_default()),
             "kernel" => println!("{kind}: kernel: {rest}"),

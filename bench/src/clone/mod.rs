@@ -12,7 +12,7 @@ mod size;
 mod write;
 
 use crate::bare::Bare;
-use crate::native::cpu::Pinned;
+use crate::native::cpu::PinnedThread;
 use crate::plot::Plot;
 use crate::sample::Sample;
 use crate::{BenchError, BenchOptions, Row, unless_absent};
@@ -30,7 +30,7 @@ pub(crate) fn needs_numpy() -> Result<(), BenchError> {
 pub(crate) fn run(
     options: BenchOptions<'_>,
     pando: &Path,
-    pinned: Pinned,
+    pinned: PinnedThread,
     report: &mut dyn FnMut(Row),
     absent: &mut dyn FnMut(&str),
 ) -> Result<(), BenchError> {

@@ -4,7 +4,7 @@
 use super::fixture::{FrozenTemplate, UnstartedCell};
 use crate::density::{self, DensityRows};
 use crate::harness::Harness;
-use crate::program::{Compiled, program};
+use crate::program::{CompiledProgram, program};
 use crate::{BenchError, BenchOptions, Row};
 use pando_kernel::NetworkConfig;
 use pando_kernel::network::link::Link;
@@ -25,7 +25,7 @@ const WAITING: DensityRows = DensityRows {
 };
 
 pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let compiled = Compiled::new(SOURCE)?;
+    let compiled = CompiledProgram::new(SOURCE)?;
     let mut harness = Harness::new(ARENA)?;
     let root = compiled.booted(&mut harness)?;
     let template = FrozenTemplate::new(&mut harness, &root, program(&[]))?;

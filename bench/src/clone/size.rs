@@ -7,7 +7,7 @@ use crate::harness::Harness;
 use crate::native::memory::Pages;
 use crate::native::process::{Forker, Kind};
 use crate::plot::{Line, Plot};
-use crate::program::{Compiled, program};
+use crate::program::{CompiledProgram, program};
 use crate::sample::{Pairs, Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use pando_abi::Hypercall;
@@ -51,9 +51,9 @@ impl Size {
 }
 
 /// Compiles the program, whose argument is the number of MiB to fill.
-pub(super) fn compile() -> Result<Compiled, BenchError> {
+pub(super) fn compile() -> Result<CompiledProgram, BenchError> {
     let relinquish = Hypercall::Relinquish {}.encode().0;
-    Compiled::new(&format!("#define RELINQUISH {relinquish}\n#define PORT {PORT}\n{SOURCE}"))
+    CompiledProgram::new(&format!("#define RELINQUISH {relinquish}\n#define PORT {PORT}\n{SOURCE}"))
 }
 
 pub(super) fn run(

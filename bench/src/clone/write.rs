@@ -5,7 +5,7 @@
 use super::fixture::{FrozenTemplate, UnstartedCell};
 use crate::harness::Harness;
 use crate::plot::{Line, Plot};
-use crate::program::{Compiled, number, program};
+use crate::program::{CompiledProgram, number, program};
 use crate::sample::{Pairs, Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use pando_launch::{Program, Root};
@@ -31,7 +31,7 @@ pub(super) fn run(
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
     let pages = if options.brief { BRIEF } else { PAGES };
-    let compiled = Compiled::new(SOURCE)?;
+    let compiled = CompiledProgram::new(SOURCE)?;
     let mut harness = Harness::new(ARENA)?;
     let root = compiled.booted(&mut harness)?;
     let of_hundred = |share: u64| Program { memory: pages + OVERHEAD, ..program(&[&pages.0.to_string(), &share.to_string()]) };

@@ -4,7 +4,7 @@
 use crate::density::{self, DensityRows};
 use crate::guest::Code;
 use crate::harness::{DATA, Harness};
-use crate::program::{Compiled, QUOTA, is_idle};
+use crate::program::{CompiledProgram, QUOTA, is_idle};
 use crate::{BenchError, BenchOptions, Row};
 use pando_abi::layout::{LIBOS, VIRTUAL_REGISTERS};
 use pando_abi::virtual_registers::{Control, VirtualRegisters};
@@ -62,7 +62,7 @@ pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Res
     let template = template(&mut harness)?;
     count(options, &mut harness, template, &BARE, |_, _| Ok(()), report)?;
 
-    let program = Compiled::new(SOURCE)?;
+    let program = CompiledProgram::new(SOURCE)?;
     let mut harness = Harness::new(ARENA)?;
     let waiting = program.in_cell(&mut harness)?;
     count(options, &mut harness, waiting, &PROGRAM, |_, _| Ok(()), report)?;

@@ -3,7 +3,7 @@
 
 use super::{LineServer, REFERENCE};
 use crate::process_runs::WorkDirectory;
-use crate::program::Compiled;
+use crate::program::CompiledProgram;
 use crate::{BenchError, BenchOptions, Row};
 
 /// A row: its name, its repetitions in one measurement, and a note. A measurement takes a few milliseconds at most on
@@ -41,7 +41,7 @@ const BRIEF: u32 = 50;
 pub(super) fn run(
     options: BenchOptions<'_>,
     place: &WorkDirectory<'_>,
-    program: &Compiled,
+    program: &CompiledProgram,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
     for CallBenchmark(name, count, note) in BENCHMARKS {

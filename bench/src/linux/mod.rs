@@ -10,7 +10,7 @@ mod tools;
 
 use crate::bare::Bare;
 use crate::process_runs::WorkDirectory;
-use crate::program::{Compiled, Process};
+use crate::program::{CompiledProgram, Process};
 use crate::sample::{Pairs, Sample, Side, alternate};
 use crate::{BenchError, BenchOptions, Row, unless_absent};
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ pub(crate) fn run(
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).map_err(BenchError::host("make a temporary directory"))?;
     let place = WorkDirectory::new(pando, &empty);
-    let parts = Compiled::new(PARTS)?;
+    let parts = CompiledProgram::new(PARTS)?;
     calls::run(options, &place, &parts, report)?;
     unless_absent(python::run(options, &place, report), absent)?;
     unless_absent(tools::run(options, &place, &parts, directory.path(), report), absent)

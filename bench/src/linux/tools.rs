@@ -4,7 +4,7 @@
 use super::{LineServer, REFERENCE};
 use crate::lines::write_lines;
 use crate::process_runs::{WorkDirectory, compare, needs};
-use crate::program::Compiled;
+use crate::program::CompiledProgram;
 use crate::project::write_project;
 use crate::{BenchError, BenchOptions, Row};
 use std::path::Path;
@@ -21,7 +21,7 @@ const BRIEF: usize = 16;
 pub(super) fn run(
     options: BenchOptions<'_>,
     place: &WorkDirectory<'_>,
-    program: &Compiled,
+    program: &CompiledProgram,
     directory: &Path,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {

@@ -5,13 +5,13 @@ use std::io;
 
 /// The calling thread, pinned to one core until this is dropped. Child processes inherit the pinning.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub(crate) struct PinnedThread {
     before: libc::cpu_set_t,
 }
 
-impl Pinned {
+impl PinnedThread {
     /// Pins the calling thread to the last core that it may use: the first ones serve most interrupts.
-    pub(crate) fn to_one_core() -> io::Result<Pinned> {
+    pub(crate) fn to_one_core() -> io::Result<PinnedThread> {
         let before = allowed()?;
         // SAFETY: every index is below `CPU_SETSIZE`, the size of the set in bits.
         let last = (0..libc::CPU_SETSIZE as usize).rev().find(|core| unsafe { libc::CPU_ISSET(*core, &before) });
@@ -23,11 +23,11 @@ impl Pinned {
             set
         };
         set(&one)?;
-        Ok(Pinned { before })
+        Ok(PinnedThread { before })
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedThread {
     fn drop(&mut self) {
         // Restores the previous set. If that fails, the thread stays on its core.
         let _ = set(&self.before);

@@ -5,7 +5,7 @@
 //! The program writes to 64 pages each 10 ms. `pando checkpoint --stats` measures the halt itself. The first checkpoint, which stores
 //! everything, is left out.
 
-use crate::program::Compiled;
+use crate::program::CompiledProgram;
 use crate::sample::{Pairs, Sample};
 use crate::{BenchError, BenchOptions, Row};
 use std::io::{BufRead, BufReader};
@@ -32,7 +32,7 @@ impl Drop for ProcessGuard {
 
 /// Measures the rows.
 pub(super) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let program = Compiled::new(RESIDENT)?;
+    let program = CompiledProgram::new(RESIDENT)?;
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let count = options.rounds(CHECKPOINTS);
     let sizes = SIZES[usize::from(options.brief)];
@@ -56,7 +56,7 @@ pub(super) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
 }
 
 /// The times in nanoseconds for which checkpoints halt a program.
-fn pauses(pando: &Path, program: &Compiled, directory: &Path, size: &str, count: usize) -> Result<Vec<f64>, BenchError> {
+fn pauses(pando: &Path, program: &CompiledProgram, directory: &Path, size: &str, count: usize) -> Result<Vec<f64>, BenchError> {
     let mut command = Command::new(pando);
     command.args(["checkpoint", "--stats", "--every", "200ms", "-m", "4G", "-o"]).arg(directory);
     command.arg("--").arg(program.path()).arg(size).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -5,7 +5,7 @@
 //! have nested cells has a vCPU for each CPU; one that may have none has one vCPU.
 
 use crate::native::usage;
-use crate::program::{Compiled, Process};
+use crate::program::{CompiledProgram, Process};
 use crate::sample::Sample;
 use crate::{BenchError, BenchOptions, Row};
 use std::os::unix::process::CommandExt;
@@ -24,7 +24,7 @@ const CELLS: &str = "64";
 
 /// Measures the row.
 pub(super) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let program = Compiled::new(IDLE)?;
+    let program = CompiledProgram::new(IDLE)?;
     let command = |nests: bool| {
         let mut command = Command::new(pando);
         command.args(["run", "-v"]).arg(program.path());

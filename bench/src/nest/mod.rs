@@ -10,7 +10,7 @@ mod idle;
 
 use crate::bare::Bare;
 use crate::linux::PARTS;
-use crate::program::{Compiled, Process};
+use crate::program::{CompiledProgram, Process};
 use crate::sample::{Pairs, Sample, Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use std::path::Path;
@@ -53,7 +53,7 @@ pub(crate) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
-    let program = Compiled::new(PARTS)?;
+    let program = CompiledProgram::new(PARTS)?;
     for DepthBenchmark { name, part, count, rounds, note } in BENCHMARKS {
         let count = if options.brief { count.div_ceil(BRIEF) } else { *count };
         let pairs = compare(pando, &program, part, options.rounds(*rounds), count)?;
@@ -68,7 +68,7 @@ pub(crate) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
 }
 
 /// Compares a part of the program sixteen deep and one deep.
-fn compare(pando: &Path, program: &Compiled, part: &[&str], rounds: usize, count: u32) -> Result<Pairs, BenchError> {
+fn compare(pando: &Path, program: &CompiledProgram, part: &[&str], rounds: usize, count: u32) -> Result<Pairs, BenchError> {
     let mut deep = Process::start(at_depth(DEPTH, pando, program, part))?;
     let mut flat = Process::start(at_depth(1, pando, program, part))?;
     let line = format!("{count}\n");
@@ -83,7 +83,7 @@ fn compare(pando: &Path, program: &Compiled, part: &[&str], rounds: usize, count
 }
 
 /// The command for a part of the program at this depth.
-fn at_depth(depth: u32, pando: &Path, program: &Compiled, part: &[&str]) -> Command {
+fn at_depth(depth: u32, pando: &Path, program: &CompiledProgram, part: &[&str]) -> Command {
     let mut command = Command::new(pando);
     command.args(["run", "--nest", &CELLS.to_string()]);
     // The inner ones find both where the host has them.

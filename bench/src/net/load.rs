@@ -35,7 +35,7 @@ pub(super) struct Load {
 }
 
 /// A request in flight.
-struct Asking {
+struct PendingRequest {
     received: usize,
 }
 
@@ -66,14 +66,14 @@ impl Load {
     /// Sends `requests` requests to the servers in turn, `at_once` of them in flight. Each response must have `bytes` bytes
     /// after its head. Returns the elapsed nanoseconds per request.
     pub(super) fn ask(&mut self, servers: &[Addresses], at_once: usize, requests: usize, bytes: usize) -> Result<f64, BenchError> {
-        let mut under_way: HashMap<ConnectionId, Asking> = HashMap::new();
+        let mut under_way: HashMap<ConnectionId, PendingRequest> = HashMap::new();
         let mut tx_queue = TxQueue::new(OUTBOX);
         let (mut begun, mut done) = (0, 0);
         let start = Instant::now();
         let mut last = start;
         while done < requests {
             while under_way.len() < at_once && begun < requests {
-                under_way.insert(self.connect(servers[begun % servers.len()])?, Asking { received: 0 });
+                under_way.insert(self.connect(servers[begun % servers.len()])?, PendingRequest { received: 0 });
                 begun += 1;
             }
             let arrived = self.host_port.receive(FRAMES);
@@ -119,7 +119,12 @@ impl Load {
     }
 
     /// Handles a socket event of a request. Returns how many requests it completes.
-    fn hear(&mut self, event: SocketEvent, under_way: &mut HashMap<ConnectionId, Asking>, bytes: usize) -> Result<usize, BenchError> {
+    fn hear(
+        &mut self,
+        event: SocketEvent,
+        under_way: &mut HashMap<ConnectionId, PendingRequest>,
+        bytes: usize,
+    ) -> Result<usize, BenchError> {
         match event {
             SocketEvent::Opened(id) => {
                 let mut left = REQUEST;

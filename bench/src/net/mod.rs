@@ -8,7 +8,7 @@ mod pair;
 mod servers;
 
 use crate::bare::Bare;
-use crate::native::cpu::Pinned;
+use crate::native::cpu::PinnedThread;
 use crate::plot::Plot;
 use crate::process_runs::WorkDirectory;
 use crate::sample::Sample;
@@ -19,7 +19,7 @@ use std::path::Path;
 pub(crate) fn run(
     options: BenchOptions<'_>,
     pando: &Path,
-    pinned: Pinned,
+    pinned: PinnedThread,
     report: &mut dyn FnMut(Row),
     absent: &mut dyn FnMut(&str),
 ) -> Result<(), BenchError> {

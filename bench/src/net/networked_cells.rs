@@ -2,7 +2,7 @@
 //! Networked cells: cells with one program on one network, in a kernel with one vCPU on a thread of its own.
 
 use crate::BenchError;
-use crate::program::{Compiled, number, program};
+use crate::program::{CompiledProgram, number, program};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{Config, ConsolePort, Kernel, NetworkConfig, NetworkId, Stream};
@@ -26,7 +26,7 @@ pub(super) struct StartedCell {
 
 impl NetworkedCells {
     /// Creates the network without cells.
-    pub(super) fn new(arena: PageCount, compiled: &Compiled, config: Config) -> Result<NetworkedCells, BenchError> {
+    pub(super) fn new(arena: PageCount, compiled: &CompiledProgram, config: Config) -> Result<NetworkedCells, BenchError> {
         let machine = Kvm::new(KvmConfig { arena, vcpus: 1, omit: Omit::NOTHING })?;
         let kernel = Kernel::new(machine as Arc<dyn Machine>, config);
         kernel.start_vcpus()?;

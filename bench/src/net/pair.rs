@@ -3,7 +3,7 @@
 //! All on one core.
 
 use super::networked_cells::NetworkedCells;
-use crate::program::{Compiled, Process};
+use crate::program::{CompiledProgram, Process};
 use crate::sample::{Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use pando_kernel::Config;
@@ -28,7 +28,7 @@ const QUESTIONS: u32 = 1000;
 const BRIEF: u32 = 16;
 
 pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let compiled = Compiled::new(SOURCE)?;
+    let compiled = CompiledProgram::new(SOURCE)?;
     let stream = compare(options, &compiled, "stream", PIECES, |pairs| Row::pairs("stream-cells", REFERENCE, pairs))?;
     report(Row { unit: "ns/KiB", value: per_kibibyte(stream.value), reference_value: stream.reference_value.map(per_kibibyte), ..stream });
     let echo = compare(options, &compiled, "echo", QUESTIONS, |pairs| Row::pairs("rr-cells", REFERENCE, pairs))?;
@@ -45,7 +45,7 @@ fn per_kibibyte(micros: f64) -> f64 {
 
 fn compare(
     options: BenchOptions<'_>,
-    compiled: &Compiled,
+    compiled: &CompiledProgram,
     what: &str,
     count: u32,
     row: impl FnOnce(&crate::sample::Pairs) -> Row,

@@ -4,7 +4,7 @@
 use super::load::Load;
 use super::networked_cells::NetworkedCells;
 use crate::plot::{Line, Plot};
-use crate::program::Compiled;
+use crate::program::CompiledProgram;
 use crate::sample::{Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use pando_kernel::network::address::Addresses;
@@ -42,12 +42,12 @@ const REQUESTS: usize = 1000;
 
 /// A scheduler that gives the vCPU to a cell as soon as an event wakes it: the alternative to batches in Denali's paper.
 #[derive(Debug, Default)]
-struct Immediate {
+struct ImmediateScheduler {
     woken: VecDeque<CellId>,
     others: FairShare,
 }
 
-impl Scheduler for Immediate {
+impl Scheduler for ImmediateScheduler {
     fn ready(&mut self, cell: CellId, reason: ReadyReason) {
         if reason == ReadyReason::Woken {
             self.woken.push_back(cell);
@@ -90,7 +90,7 @@ struct Servers {
 }
 
 impl Servers {
-    fn new(compiled: &Compiled, config: Config, bytes: usize) -> Result<Servers, BenchError> {
+    fn new(compiled: &CompiledProgram, config: Config, bytes: usize) -> Result<Servers, BenchError> {
         let network = NetworkedCells::new(ARENA, compiled, config)?;
         let load = Load::new(&network)?;
         Ok(Servers { network, load, addresses: Vec::new(), bytes })
@@ -117,10 +117,11 @@ pub(super) fn run(
     plot: &mut dyn FnMut(Plot) -> Result<(), BenchError>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
-    let compiled = Compiled::new(SOURCE)?;
+    let compiled = CompiledProgram::new(SOURCE)?;
     flat(options, &compiled, report)?;
     let batched = ("events wait for a cell's turn", Config::default());
-    let immediate = ("events switch to their cell at once", Config { scheduler: Box::<Immediate>::default(), ..Config::default() });
+    let immediate =
+        ("events switch to their cell at once", Config { scheduler: Box::<ImmediateScheduler>::default(), ..Config::default() });
     let figure = Plot { name: "events", title: "Events together or at once: 100 KB from web servers in cells", ..Plot::default() };
     plot(compare(options, &compiled, [batched, immediate], |size| size.1, figure, report)?)?;
     let timed = ("idle with a timeout", Config::default());
@@ -130,7 +131,7 @@ pub(super) fn run(
 }
 
 /// Time of each request with a thousand servers, compared with one server.
-fn flat(options: BenchOptions<'_>, compiled: &Compiled, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+fn flat(options: BenchOptions<'_>, compiled: &CompiledProgram, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let (cells, requests) = if options.brief { (BRIEF_CELLS, BRIEF_REQUESTS) } else { (1000, REQUESTS) };
     let mut servers = Servers::new(compiled, Config::default(), SMALL)?;
     servers.grow(cells)?;
@@ -149,7 +150,7 @@ fn flat(options: BenchOptions<'_>, compiled: &Compiled, report: &mut dyn FnMut(R
 /// Measures two configurations at growing sizes: reports rows, and plots them.
 fn compare(
     options: BenchOptions<'_>,
-    compiled: &Compiled,
+    compiled: &CompiledProgram,
     kinds: [(&'static str, Config); 2],
     name: fn(&(usize, &'static str, &'static str)) -> &'static str,
     figure: Plot,

@@ -8,7 +8,7 @@ mod mount;
 mod restart;
 mod session;
 
-use crate::native::cpu::Pinned;
+use crate::native::cpu::PinnedThread;
 use crate::sample::Sample;
 use crate::{BenchError, BenchOptions, Row, unless_absent};
 use std::path::Path;
@@ -38,7 +38,7 @@ struct Fixture<'a> {
 pub(crate) fn run(
     options: BenchOptions<'_>,
     pando: &Path,
-    pinned: Pinned,
+    pinned: PinnedThread,
     report: &mut dyn FnMut(Row),
     absent: &mut dyn FnMut(&str),
 ) -> Result<(), BenchError> {

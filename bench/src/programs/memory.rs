@@ -9,7 +9,7 @@
 use super::Fixture;
 use crate::native::usage::{self, GroupMemory};
 use crate::process_runs::{PYTHON, WorkDirectory, needs, run_with_stats};
-use crate::program::{Compiled, Process};
+use crate::program::{CompiledProgram, Process};
 use crate::sample::Sample;
 use crate::{BenchError, Row, exit_causes};
 use std::io;
@@ -35,7 +35,7 @@ pub(super) fn python(fixture: &Fixture<'_>, report: &mut dyn FnMut(Row)) -> Resu
 
 /// `run-c-bytes`.
 pub(super) fn c(fixture: &Fixture<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let compiled = Compiled::new(IDLE_C)?;
+    let compiled = CompiledProgram::new(IDLE_C)?;
     measure(fixture, "run-c-bytes", &[&compiled.path().display().to_string()], "a static C program", report)
 }
 

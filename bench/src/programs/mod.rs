@@ -11,7 +11,7 @@ mod forks;
 mod memory;
 mod starts;
 
-use crate::native::cpu::Pinned;
+use crate::native::cpu::PinnedThread;
 use crate::{BenchError, BenchOptions, Row, clone, unless_absent};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ const ON_ALL_CORES: &[(&[&str], Benchmark)] =
 pub(crate) fn run(
     options: BenchOptions<'_>,
     pando: &Path,
-    pinned: Pinned,
+    pinned: PinnedThread,
     report: &mut dyn FnMut(Row),
     absent: &mut dyn FnMut(&str),
 ) -> Result<(), BenchError> {

@@ -2,7 +2,7 @@
 //! `syscall`: an unmodified program's system call that does almost nothing, in a cell and on the host.
 
 use crate::harness::Harness;
-use crate::program::{Compiled, LineServer};
+use crate::program::{CompiledProgram, LineServer};
 use crate::sample::{Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use pando_machine::PageCount;
@@ -14,7 +14,7 @@ const CALLS: u32 = 50_000;
 const ARENA: PageCount = PageCount(32 << 10);
 
 pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let program = Compiled::new(SOURCE)?;
+    let program = CompiledProgram::new(SOURCE)?;
     let mut harness = Harness::new(ARENA)?;
     let cell = program.in_cell(&mut harness)?;
     let ours = LineServer::new(&harness, cell)?;

@@ -9,7 +9,7 @@ mod swap;
 mod zipf;
 
 use crate::native::{cpu, usage};
-use crate::program::Compiled;
+use crate::program::CompiledProgram;
 use crate::sample::{Sample, Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use population::Population;
@@ -33,7 +33,7 @@ const MILLION: usize = 1_000_000;
 pub(crate) fn run(
     options: BenchOptions<'_>,
     pando: &Path,
-    pinned: cpu::Pinned,
+    pinned: cpu::PinnedThread,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
     // Threads that wake cells run beside the measuring thread, as in the service.
@@ -42,7 +42,7 @@ pub(crate) fn run(
         return zipf::run(options, pando, report);
     }
     let cells = options.cells.unwrap_or(if options.brief { 200 } else { CELLS });
-    let program = Compiled::new(SOURCE)?;
+    let program = CompiledProgram::new(SOURCE)?;
     let mut few = Population::new(&program, (cells / PART).max(LEAST))?;
     few.fill()?;
     let mut many = Population::new(&program, cells)?;

@@ -2,7 +2,7 @@
 //! A population: many sleeping clones of a small server, in a kernel with threads of its own.
 
 use crate::BenchError;
-use crate::program::{Compiled, QUOTA, program};
+use crate::program::{CompiledProgram, QUOTA, program};
 use pando_kernel::{CellId, Config, ConsolePort, End, Kernel, OperatorError, RunState, SleepOutcome, Stream, Swap};
 use pando_launch::Template;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
@@ -44,7 +44,7 @@ pub(super) struct Population {
 
 impl Population {
     /// A kernel with the source of `count` clones.
-    pub(super) fn new(compiled: &Compiled, count: usize) -> Result<Population, BenchError> {
+    pub(super) fn new(compiled: &CompiledProgram, count: usize) -> Result<Population, BenchError> {
         let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
         let file = create_swap_file(directory.path()).map_err(BenchError::host("create a swap file in the temporary directory"))?;
         let swap = Arc::new(SwapSpace::in_files(vec![(file, (count as u64 * SWAP_PER_CELL).max(SWAP_LEAST))]));

@@ -22,7 +22,7 @@ use pando_libos::terminal::Terminal;
 use pando_libos::thread_table::ThreadTable;
 use pando_libos::uapi::AT_FDCWD;
 use pando_libos::upcall as served;
-use pando_rt::abi::note::options;
+use pando_rt::abi::boot_info::options;
 use pando_rt::abi::{Registers, layout};
 use pando_rt::global::Global;
 use pando_rt::memory;
@@ -50,7 +50,7 @@ pub(crate) fn boot() -> ! {
     assert_eq!(empty, Ok(layout::EMPTY_SPACE), "a fresh cell has one space");
     let shared = hypercall::segment_create();
     for space in [layout::FIRST_SPACE, layout::EMPTY_SPACE] {
-        let mounted = shared.and_then(|shared| hypercall::share(shared, space.0.into(), layout::SHARED));
+        let mounted = shared.and_then(|shared| hypercall::segment_mount(shared, space.0.into(), layout::SHARED));
         assert_eq!(mounted, Ok(()), "nothing lies there yet");
     }
     template::freeze();

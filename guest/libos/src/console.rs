@@ -119,7 +119,7 @@ impl System {
             let typed = terminal.read((room - done).min(TYPED_MAX as u64) as usize);
             let is_end = typed.as_ref().is_some_and(Vec::is_empty);
             if typed.is_some() {
-                self.has_read_terminal(name);
+                self.after_terminal_read(name);
             }
             let piece = typed.unwrap_or_default();
             write_to(&left, &piece)?;
@@ -148,7 +148,7 @@ impl System {
 
     /// Goes on after a terminal's input was read, dropped or got another mode: types the keys that waited for room, and wakes the
     /// waiting threads.
-    pub fn has_read_terminal(&mut self, name: TerminalName) {
+    pub fn after_terminal_read(&mut self, name: TerminalName) {
         if let TerminalName::Pseudo(id) = name {
             self.type_waiting(id);
         }
@@ -198,7 +198,7 @@ impl System {
             match console::receive_user(range) {
                 Ok(bytes) => return Ok(bytes),
                 Err(IoError::Event) => self.interruption()?,
-                Err(IoError::Fault | IoError::Unread) => return Err(Errno::EFAULT),
+                Err(IoError::Fault | IoError::NoReader) => return Err(Errno::EFAULT),
             }
         }
     }
@@ -222,7 +222,7 @@ impl System {
                 }
                 Err(IoError::Event) => self.interruption(),
                 Err(IoError::Fault) => Err(Errno::EFAULT),
-                Err(IoError::Unread) => Err(self.broken_pipe()),
+                Err(IoError::NoReader) => Err(self.broken_pipe()),
             };
             if let Err(error) = stopped {
                 return if done > 0 { Ok(done) } else { Err(error) };
@@ -272,7 +272,7 @@ impl System {
                 // A piece that a signal interrupts has been shown in part. Its bytes cannot be counted, so it is shown to its end.
                 Err(IoError::Event) if rest.len() < output.len() => self.notice(),
                 Err(IoError::Event) => self.interruption()?,
-                Err(IoError::Unread) => return Err(self.broken_pipe()),
+                Err(IoError::NoReader) => return Err(self.broken_pipe()),
                 Err(IoError::Fault) => return Err(Errno::EFAULT),
             }
         }

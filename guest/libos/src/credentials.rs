@@ -2,15 +2,15 @@
 //! Users and groups: a process's credentials, and what they permit it to do with a file.
 
 pub mod capabilities;
+mod id_set;
 mod owner;
-mod roles;
 
 use alloc::vec::Vec;
 
 use crate::uapi::{CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, CAP_SYS_PTRACE};
 use capabilities::Capabilities;
+pub use id_set::IdSet;
 pub use owner::Owner;
-pub use roles::Roles;
 
 /// Permission to execute, or to look up names in a directory.
 pub const EXECUTE: u64 = 1;
@@ -23,9 +23,9 @@ pub const READ: u64 = 4;
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// Its user.
-    pub user: Roles,
+    pub user: IdSet,
     /// Its group.
-    pub group: Roles,
+    pub group: IdSet,
     /// Supplementary groups.
     pub groups: Vec<u32>,
     /// Its capabilities.
@@ -36,7 +36,7 @@ impl Credentials {
     /// The credentials of a user with one group and no supplementary ones.
     #[must_use]
     pub const fn new(user: u32, group: u32) -> Credentials {
-        Credentials { user: Roles::all(user), group: Roles::all(group), groups: Vec::new(), capabilities: Capabilities::of(user) }
+        Credentials { user: IdSet::all(user), group: IdSet::all(group), groups: Vec::new(), capabilities: Capabilities::of(user) }
     }
 
     /// Whether it has a capability, such as [`CAP_CHOWN`](crate::uapi::CAP_CHOWN).
@@ -76,7 +76,7 @@ impl Credentials {
     }
 
     fn may_trace_as(&self, user: u32, group: u32, capabilities: u64, other: &Credentials) -> bool {
-        let is = |roles: Roles, id: u32| [roles.real, roles.effective, roles.saved] == [id; 3];
+        let is = |roles: IdSet, id: u32| [roles.real, roles.effective, roles.saved] == [id; 3];
         let has_all = other.capabilities.permitted & !capabilities == 0;
         is(other.user, user) && is(other.group, group) && has_all || self.is_capable(CAP_SYS_PTRACE)
     }

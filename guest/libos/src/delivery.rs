@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::signals::action::{Action, Disposition};
 use crate::signals::frame::{self, CONTEXT, FrameLayout, INFORMATION, SavedSignalState};
 use crate::signals::info::{Cause, Info};
-use crate::signals::{Interrupted, Set, Signal};
+use crate::signals::{InterruptedCall, Set, Signal};
 use crate::system::System;
 use crate::trace;
 use crate::uapi::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER};
@@ -72,7 +72,7 @@ fn end(system: &mut System, info: &Info, context: &SavedContext) {
     }
 }
 
-fn make_again(context: &mut SavedContext, call: Interrupted) {
+fn make_again(context: &mut SavedContext, call: InterruptedCall) {
     context.rax = call.number;
     context.rip = call.site;
 }

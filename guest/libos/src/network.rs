@@ -183,8 +183,8 @@ impl NetworkStack {
     }
 
     /// Makes the kernel process the transmitted frames, if they have waited long enough.
-    pub fn hurry(&mut self) {
-        self.sender.hurry();
+    pub fn ring_if_overdue(&mut self) {
+        self.sender.ring_if_overdue();
     }
 
     /// Does all pending work. Returns whether anything has changed for waiting threads.

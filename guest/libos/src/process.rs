@@ -134,7 +134,7 @@ pub struct Process {
     /// It has executed a program.
     pub executed: bool,
     /// `getpid` returns a number that no process has, so that libraries that compare it take the process for a new child.
-    pub passes_for_child: bool,
+    pub fakes_new_pid: bool,
     /// The signal that it gets when the cell goes on as a clone.
     pub clone_signal: Option<Signal>,
     /// Its timers.
@@ -181,7 +181,7 @@ impl Process {
             is_forgotten: false,
             stopped: false,
             executed: false,
-            passes_for_child: false,
+            fakes_new_pid: false,
             clone_signal: None,
             timers: Timers::default(),
             started,
@@ -211,7 +211,7 @@ impl Process {
             is_forgotten: false,
             stopped: false,
             executed: false,
-            passes_for_child: false,
+            fakes_new_pid: false,
             borrows: false,
             timers: Timers::default(),
             started,
@@ -226,7 +226,7 @@ impl Process {
 
     /// The signal that reports cloning, if it asked for one and handles it.
     #[must_use]
-    pub fn clone_news(&self) -> Option<Signal> {
+    pub fn handled_clone_signal(&self) -> Option<Signal> {
         self.clone_signal.filter(|signal| self.signals.action(*signal).disposition(*signal) == Disposition::Handle)
     }
 

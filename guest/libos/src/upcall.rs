@@ -8,7 +8,7 @@ use pando_rt::{patched, thread_base, vector};
 use crate::errno::Errno;
 use crate::patch::code::{INSTRUCTION, Kind};
 use crate::signals::frame::RT_SIGRETURN;
-use crate::signals::{Interrupted, Signal};
+use crate::signals::{InterruptedCall, Signal};
 use crate::system::{Effect, System};
 use crate::thread::{Call, ThreadState};
 use crate::{delivery, exceptions, table, trace};
@@ -110,7 +110,7 @@ fn call(system: &mut System, context: &mut SavedContext) {
         system.thread.call = Call::default();
         context.rax = result;
         if result == Errno::ERESTART.to_result() {
-            system.thread.signals.interrupted = Some(Interrupted { number, site: site(context) });
+            system.thread.signals.interrupted = Some(InterruptedCall { number, site: site(context) });
         } else if result != Errno::EINTR.to_result() && !matches!(effect, Some(Effect::Return)) {
             // Signals that only the call unblocked do not interrupt anything any more.
             system.thread.signals.restore_mask();

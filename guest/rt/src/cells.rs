@@ -221,7 +221,7 @@ pub fn set_name(cell: u64, name: &[u8]) -> Result<u64, Refusal> {
 }
 
 /// Reads output of a child from one of its ports ([`pando_abi::holding::port`]). The result is
-/// [`pando_abi::holding::ConsoleProgress`].
+/// [`pando_abi::holding::ConsoleReadResult`].
 ///
 /// # Errors
 /// The reason for the refusal.

@@ -128,6 +128,6 @@ pub fn segment_create() -> Result<SegmentIndex, Refusal> {
 ///
 /// # Errors
 /// The slot is taken, or the space or the segment does not exist.
-pub fn share(segment: SegmentIndex, space: u64, address: u64) -> Result<(), Refusal> {
-    plain(Hypercall::Share { segment: segment.0.into(), space, address }).map(|_| ())
+pub fn segment_mount(segment: SegmentIndex, space: u64, address: u64) -> Result<(), Refusal> {
+    plain(Hypercall::SegmentMount { segment: segment.0.into(), space, address }).map(|_| ())
 }

@@ -6,10 +6,10 @@ use core::marker::PhantomData;
 use core::ptr::with_exposed_provenance;
 use core::slice;
 
+use pando_abi::boot_info::{ArgumentsHeader, VolumesHeader};
 use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::limits::{MAX_BATCH_CALLS, MAX_WRITE_BYTES};
 use pando_abi::memory::{CURRENT_SPACE, counted};
-use pando_abi::note::{ArgumentsHeader, VolumesHeader};
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, layout};
 
 use crate::hypercall::perform;
@@ -240,7 +240,7 @@ impl<'a> Batch<'a> {
 pub fn is_paged() -> bool {
     #[cfg(target_os = "none")]
     {
-        arguments().header.options & pando_abi::note::options::PAGED != 0
+        arguments().header.options & pando_abi::boot_info::options::PAGED != 0
     }
     #[cfg(not(target_os = "none"))]
     false

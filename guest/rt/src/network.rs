@@ -33,7 +33,7 @@ const OFFERED: usize = 2;
 /// Pages of all buffers.
 const PAGES: u64 = (2 * NETWORK_DESCRIPTORS * BUFFER) as u64 / PAGE_SIZE;
 /// Nanoseconds that frames wait at most, while calls are made, for an exit that happens anyway.
-const PATIENCE: u64 = 200_000;
+const DOORBELL_DELAY: u64 = 200_000;
 
 /// A buffer of the transmit or receive half, by its number.
 ///
@@ -133,11 +133,11 @@ impl Sender {
     }
 
     /// Rings the doorbell if frames have waited long enough.
-    pub fn hurry(&mut self) {
+    pub fn ring_if_overdue(&mut self) {
         if let Some((last, since)) = self.last {
             if Ring::network_transmit().taken(last).is_some() {
                 self.last = None;
-            } else if clock::now().saturating_sub(since) > PATIENCE {
+            } else if clock::now().saturating_sub(since) > DOORBELL_DELAY {
                 doorbell();
                 // The kernel processes a part at a time: the rest is still its own.
                 if Ring::network_transmit().taken(last).is_some() {

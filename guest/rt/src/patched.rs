@@ -72,7 +72,7 @@ mod entry {
         "cld",
         "xor ebp, ebp",
         "call {exception}",
-        "jmp pando_leave_start",
+        "jmp pando_exit_path_start",
         "3:",
         "push 2",
         "popfq",

@@ -100,7 +100,7 @@ pub(crate) fn steal() -> u64 {
 #[must_use]
 pub(crate) fn stopped() -> Option<u64> {
     // SAFETY: the page is mapped and aligned; any bytes are a word.
-    let stopped = unsafe { addr_of!((*page()).stopped).read_volatile() };
+    let stopped = unsafe { addr_of!((*page()).source_frozen_at).read_volatile() };
     Some(stopped).filter(|stopped| *stopped != 0)
 }
 

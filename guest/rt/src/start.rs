@@ -59,7 +59,7 @@ macro_rules! program {
             ".popsection",
             ".globl pando_virtual_registers",
             ".set pando_virtual_registers, {registers}",
-            kind = const $crate::abi::note::TYPE,
+            kind = const $crate::abi::boot_info::TYPE,
             version = const $crate::abi::VERSION,
             registers = const $crate::abi::layout::VIRTUAL_REGISTERS,
         );

@@ -3,7 +3,7 @@
 //!
 //! An upcall saves the interrupted context in the virtual registers, on level 0 for an application and on level 1 for the
 //! libOS itself, and enters at [`pando_exception_entry`](install) or the event entry on the stack of that level. The exit
-//! path is one range of code, `pando_leave_start..pando_leave_end`. It resets `level` and `critical`, checks for events that
+//! path is one range of code, `pando_exit_path_start..pando_exit_path_end`. It resets `level` and `critical`, checks for events that
 //! came meanwhile, pops the registers from the save area and jumps to the context's instruction pointer. The kernel delivers
 //! nothing inside that range. The path sets only the arithmetic flags; the others are clear while the libOS runs. A context
 //! with other flags, and the libOS's own, leave by `iretq`, whose frame is the save area's end: `iretq` and `popfq` cost
@@ -55,7 +55,7 @@ global_asm!(
     "cmp qword ptr [rax + {level}], 1",
     "jne 2f",
     "call {exception}",
-    "jmp pando_leave_start",
+    "jmp pando_exit_path_start",
     "2:",
     "call {fault}",
     "movabs rax, {control}",
@@ -67,9 +67,9 @@ global_asm!(
     "cld",
     "xor ebp, ebp",
     "call {events}",
-    // The way out.
-    ".globl pando_leave_start",
-    "pando_leave_start:",
+    // The exit path.
+    ".globl pando_exit_path_start",
+    "pando_exit_path_start:",
     "movabs rax, {control}",
     "mov qword ptr [rax + {critical}], 0",
     "mov qword ptr [rax + {level}], 0",
@@ -98,8 +98,8 @@ global_asm!(
     "mov qword ptr [rax + {critical}], 1",
     "mov rsp, [rax + {stacks}]",
     "jmp pando_event_entry",
-    ".globl pando_leave_end",
-    "pando_leave_end:",
+    ".globl pando_exit_path_end",
+    "pando_exit_path_end:",
     ".purgem pando_pop_registers",
     ".popsection",
     control = const CONTROL,
@@ -122,8 +122,8 @@ global_asm!(
 unsafe extern "C" {
     static pando_exception_entry: u8;
     static pando_event_entry: u8;
-    static pando_leave_start: u8;
-    static pando_leave_end: u8;
+    static pando_exit_path_start: u8;
+    static pando_exit_path_end: u8;
 }
 
 /// Sets the handler of exceptions, system calls and events of the application. It changes the context, which then
@@ -140,8 +140,8 @@ pub(crate) fn install() {
     unsafe {
         let control = addr_of_mut!((*registers::page()).control);
         addr_of_mut!((*control).stacks).write_volatile(stacks);
-        addr_of_mut!((*control).leave_start).write_volatile((&raw const pando_leave_start).addr() as u64);
-        addr_of_mut!((*control).leave_end).write_volatile((&raw const pando_leave_end).addr() as u64);
+        addr_of_mut!((*control).exit_path_start).write_volatile((&raw const pando_exit_path_start).addr() as u64);
+        addr_of_mut!((*control).exit_path_end).write_volatile((&raw const pando_exit_path_end).addr() as u64);
         addr_of_mut!((*control).exception_entry).write_volatile((&raw const pando_exception_entry).addr() as u64);
         addr_of_mut!((*control).event_entry).write_volatile((&raw const pando_event_entry).addr() as u64);
     }
@@ -210,5 +210,5 @@ pub fn enter(start: &Registers, report: Option<[u64; 4]>) -> ! {
         let _ = unsafe { perform(Hypercall::Report { kind, first, second, third }) };
     }
     // SAFETY: the exit path takes nothing from registers or stack, and level 0 was just filled.
-    unsafe { asm!("jmp pando_leave_start", options(noreturn)) };
+    unsafe { asm!("jmp pando_exit_path_start", options(noreturn)) };
 }

@@ -3,11 +3,11 @@
 //!
 //! A cell is the operator of its children: most of these apply an [`Operation`] to a held cell, which the operator could apply as well.
 
+use super::cpu_limit::{CpuLimit, Weight};
 use super::end::End;
 use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::operation::Operation;
-use super::share::{Share, Weight};
 use super::watch::{ResumeMode, StateKind, WatchMask};
 use crate::memory::{BuildProgress, SwapNumber, TreeCursor};
 use pando_abi::cell_image::RECORD_BYTES;
@@ -295,8 +295,8 @@ impl ChildOperation {
             }
             Hypercall::CellChild { cell, name } => ChildOperation::View { cell: holding(cell)?, name: holding(name)? },
             Hypercall::CellEnd { cell } => apply(cell, Operation::End(End::Killed))?,
-            Hypercall::CellLimit { cell, kind, value } => apply(cell, limiting(kind, value)?)?,
-            Hypercall::CellRaise { cell, event, value } => apply(cell, raising(event, value)?)?,
+            Hypercall::CellLimit { cell, kind, value } => apply(cell, decode_limit(kind, value)?)?,
+            Hypercall::CellRaise { cell, event, value } => apply(cell, decode_raise(event, value)?)?,
             Hypercall::Drop { holding: name } => ChildOperation::Drop(holding(name)?),
             Hypercall::CellState { cell, fact } => ChildOperation::State { child: holding(cell)?, fact: decode_fact(fact)? },
             Hypercall::CellName { cell, address, bytes } => {
@@ -327,7 +327,7 @@ fn of_child_memory(call: Hypercall) -> Result<Option<ChildOperation>, Refusal> {
     let Some(bits) = holding_of_space(space) else { return Ok(None) };
     let child = holding(bits)?;
     // A segment of the caller cannot be mounted in a child.
-    if matches!(call, Hypercall::Share { .. }) {
+    if matches!(call, Hypercall::SegmentMount { .. }) {
         return Err(Refusal::BadArgument);
     }
     let own = if space as u32 == u32::MAX { CURRENT_SPACE } else { u64::from(space as u32) };
@@ -430,20 +430,20 @@ fn caller_bytes(address: u64, bytes: u64, most: u64) -> Result<CallerBytes, Refu
     if bytes > most { Err(Refusal::BadArgument) } else { Ok(CallerBytes { address, count: bytes as usize }) }
 }
 
-fn limiting(kind: u64, value: u64) -> Result<Operation, Refusal> {
+fn decode_limit(kind: u64, value: u64) -> Result<Operation, Refusal> {
     match kind {
         limit::MEMORY => Ok(Operation::LimitMemory(memory_quota(value))),
         limit::CELLS => Ok(Operation::LimitCells(u32::try_from(value).map_err(|_| Refusal::BadArgument)?)),
         limit::CPU => {
             let thousandths = u32::try_from(value).map_err(|_| Refusal::BadArgument)?;
-            Share::new(f64::from(thousandths) / 1000.0).map(Operation::Limit).ok_or(Refusal::BadArgument)
+            CpuLimit::new(f64::from(thousandths) / 1000.0).map(Operation::LimitCpu).ok_or(Refusal::BadArgument)
         }
         limit::CPU_WEIGHT => Weight::new(value).map(Operation::SetWeight).ok_or(Refusal::BadArgument),
         _ => Err(Refusal::BadArgument),
     }
 }
 
-fn raising(event: u64, value: u64) -> Result<Operation, Refusal> {
+fn decode_raise(event: u64, value: u64) -> Result<Operation, Refusal> {
     const TERMINATE: u64 = Event::Terminate as u64;
     const INTERRUPT: u64 = Event::Interrupt as u64;
     const WINDOW_SIZE: u64 = Event::WindowSize as u64;
@@ -471,8 +471,8 @@ mod tests {
             assert_eq!(unmap(space), Ok(Some(ChildOperation::Memory { child, call, started: None })));
         }
         assert_eq!(unmap(1 << 32), Err(Refusal::NoSuchHolding));
-        let share = Hypercall::Share { segment: 1, space: child.space(0), address: 0 };
-        assert_eq!(ChildOperation::decode(share), Err(Refusal::BadArgument));
+        let mount = Hypercall::SegmentMount { segment: 1, space: child.space(0), address: 0 };
+        assert_eq!(ChildOperation::decode(mount), Err(Refusal::BadArgument));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of a cell's activity: its exits by cause, and what the kernel did for it.
 
-use crate::memory::Fault;
+use crate::memory::FaultOutcome;
 use pando_abi::Registers;
 use pando_abi::hypercall::TABLE;
 use std::time::Duration;
@@ -59,12 +59,16 @@ impl Counters {
     }
 
     /// Counts a page fault that the kernel resolved.
-    pub(crate) fn count_fault(&mut self, fault: Fault) {
+    pub(crate) fn count_fault(&mut self, fault: FaultOutcome) {
         let count = match fault {
-            Fault::Allocated => &mut self.lazy_faults,
-            Fault::Copied { .. } | Fault::CopiedCluster => &mut self.copy_faults,
-            Fault::Mapped => &mut self.block_faults,
-            Fault::Spurious | Fault::Absent(_) | Fault::Taken(_) | Fault::Unreadable | Fault::Refused => return,
+            FaultOutcome::Allocated => &mut self.lazy_faults,
+            FaultOutcome::Copied { .. } | FaultOutcome::CopiedCluster => &mut self.copy_faults,
+            FaultOutcome::Mapped => &mut self.block_faults,
+            FaultOutcome::Spurious
+            | FaultOutcome::Absent(_)
+            | FaultOutcome::Taken(_)
+            | FaultOutcome::Unreadable
+            | FaultOutcome::Refused => return,
         };
         *count += 1;
         self.faults += 1;
@@ -93,14 +97,14 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::Counters;
-    use crate::memory::Fault;
+    use crate::memory::FaultOutcome;
     use pando_abi::{Hypercall, Registers};
 
     #[test]
     fn causes_are_listed_by_frequency_without_those_that_did_not_occur() {
         let mut counters = Counters { spurious_faults: 1, ..Counters::default() };
         for _ in 0..2 {
-            counters.count_fault(Fault::Copied { replaced: None });
+            counters.count_fault(FaultOutcome::Copied { replaced: None });
         }
         let (rax, _) = Hypercall::SpaceSwitch { space: 1 }.encode();
         for rax in [rax, rax, rax, u64::MAX] {

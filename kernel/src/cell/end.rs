@@ -35,7 +35,7 @@ pub enum End {
     Violation(Violation),
     /// Its memory quota is used up, and it needs a page to continue.
     Quota,
-    /// The machine is out of memory, and this cell exceeded its share most.
+    /// The machine is out of memory, and this cell used most.
     MachineFull,
     /// The operator ended it.
     Killed,

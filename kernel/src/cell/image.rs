@@ -47,7 +47,7 @@ impl CellImage {
         self.memory.disks.len()
     }
 
-    /// Whether the cell, or one that it is a clone of, was frozen by force ([`crate::Kernel::freeze_as_it_stands`]), or while
+    /// Whether the cell, or one that it is a clone of, was frozen by force ([`crate::Kernel::force_freeze`]), or while
     /// programs ran that did not notice. Its clones' random numbers may then be equal.
     #[must_use]
     pub fn is_forced(&self) -> bool {

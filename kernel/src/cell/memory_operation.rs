@@ -93,7 +93,7 @@ pub(crate) enum MemoryOperation {
     /// Create a segment.
     SegmentCreate,
     /// Mount a segment.
-    Share {
+    MountSegment {
         /// The segment.
         segment: SegmentIndex,
         /// The space.
@@ -175,8 +175,8 @@ impl MemoryOperation {
             Hypercall::SpaceSwitch { space } => MemoryOperation::SpaceSwitch(space_index(memory, space)?),
             Hypercall::SpaceDestroy { space } => MemoryOperation::SpaceDestroy(space_index(memory, space)?),
             Hypercall::SegmentCreate {} => MemoryOperation::SegmentCreate,
-            Hypercall::Share { segment, space, address } => {
-                MemoryOperation::Share { segment: shareable(segment)?, space: space_index(memory, space)?, address }
+            Hypercall::SegmentMount { segment, space, address } => {
+                MemoryOperation::MountSegment { segment: shareable(segment)?, space: space_index(memory, space)?, address }
             }
             Hypercall::SegmentDestroy { segment } => MemoryOperation::SegmentDestroy(segment_index(segment)?),
             Hypercall::Inspect { space, address } => MemoryOperation::Inspect { space: space_index(memory, space)?, address },
@@ -240,8 +240,8 @@ impl MemoryOperation {
                 0
             }
             MemoryOperation::SegmentCreate => u64::from(memory.create_segment()?.0),
-            MemoryOperation::Share { segment, space, address } => {
-                memory.share(frames, *segment, *space, *address)?;
+            MemoryOperation::MountSegment { segment, space, address } => {
+                memory.mount_segment(frames, *segment, *space, *address)?;
                 0
             }
             MemoryOperation::SegmentDestroy(segment) => {

@@ -6,6 +6,7 @@
 pub(crate) mod batch;
 pub(crate) mod child_operation;
 pub mod counters;
+pub mod cpu_limit;
 pub mod end;
 pub mod execution;
 pub(crate) mod freeze;
@@ -15,7 +16,6 @@ pub(crate) mod memory_operation;
 pub(crate) mod message_operation;
 pub(crate) mod operation;
 pub mod run_state;
-pub mod share;
 pub mod traffic;
 pub mod upcall;
 pub mod virtual_registers;
@@ -31,7 +31,7 @@ use pando_abi::virtual_registers::Card;
 use pando_abi::{Event, EventSet, HoldingName};
 use pando_machine::PageCount;
 use run_state::RunState;
-use virtual_registers::KeptRegisters;
+use virtual_registers::SleepingRegisters;
 use watch::Watch;
 
 /// Identifier of a cell: an index and a generation, so that a stale identifier is recognised. Only the operator knows it; cells
@@ -58,7 +58,7 @@ impl From<HoldingName> for CellId {
 impl CellId {
     /// An identifier that no cell of a kernel and no holding has: for a cell that its operator has not made yet.
     #[must_use]
-    pub fn unmade(number: u32) -> CellId {
+    pub fn placeholder(number: u32) -> CellId {
         CellId { index: number, generation: 0 }
     }
 
@@ -124,7 +124,7 @@ pub struct Cell {
     pub(crate) trains: Option<CellId>,
     pub(crate) counters: Counters,
     /// While the cell is asleep: the parts of its virtual registers that others read.
-    pub(crate) asleep: Option<Box<KeptRegisters>>,
+    pub(crate) asleep: Option<Box<SleepingRegisters>>,
 }
 
 impl Cell {
@@ -192,6 +192,6 @@ mod tests {
         let name = HoldingName::new(5, 1);
         assert_eq!(CellId::from(name).holding(), Some(name));
         // In the bits of a name, this number would be a generation.
-        assert_eq!(CellId::unmade(MAX_HOLDINGS as u32 + 5).holding(), None);
+        assert_eq!(CellId::placeholder(MAX_HOLDINGS as u32 + 5).holding(), None);
     }
 }

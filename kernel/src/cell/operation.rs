@@ -4,11 +4,11 @@
 //! An operation has a *subject*: the calling cell itself, a child of it, or, for the operator, any cell. Hypercalls are decoded into
 //! operations; the operator builds them. `core` invokes all in one place.
 
+use super::cpu_limit::{CpuLimit, Weight};
 use super::end::End;
 use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::run_state::Requirement;
-use super::share::{Share, Weight};
 use super::watch::{CpuState, ResumeMode, WatchMask};
 use super::{CellConfig, CellId};
 use crate::memory::{DiskId, StartMode};
@@ -50,8 +50,8 @@ pub(crate) enum Operation {
         /// Number of its blocks.
         blocks: u64,
     },
-    /// Limit the subject's share of a vCPU.
-    Limit(Share),
+    /// Limit the time of a vCPU that the subject gets.
+    LimitCpu(CpuLimit),
     /// Set the subject's CPU weight.
     SetWeight(Weight),
     /// Set the subject's memory quota.
@@ -96,7 +96,7 @@ impl Operation {
             Operation::WithdrawFreeze => "withdraw the freeze of",
             Operation::Memory(_) => "change the memory of",
             Operation::Attach { .. } => "attach a disk to",
-            Operation::Limit(_) => "limit the CPU share of",
+            Operation::LimitCpu(_) => "limit the CPU time of",
             Operation::SetWeight(_) => "set the CPU weight of",
             Operation::LimitMemory(_) => "limit the memory of",
             Operation::LimitCells(_) => "limit the descendants of",
@@ -124,7 +124,7 @@ impl Operation {
             | Operation::Freeze(FreezeMode::Cooperative)
             | Operation::Watch(_)
             | Operation::WithdrawFreeze
-            | Operation::Limit(_)
+            | Operation::LimitCpu(_)
             | Operation::SetWeight(_)
             | Operation::LimitMemory(_)
             | Operation::LimitCells(_)

@@ -8,19 +8,19 @@ use std::fmt;
 ///
 /// | from | to | when |
 /// |---|---|---|
-/// | `New` | `Waiting` | the operator starts the cell |
+/// | `New` | `AwaitingAdmission` | the operator starts the cell |
 /// | `New` | `Frozen` | the cell is complete that an image describes |
-/// | `Waiting` | `Ready` | the gatekeeper admits the cell |
+/// | `AwaitingAdmission` | `Ready` | the gatekeeper admits the cell |
 /// | `Ready` | `Running` | a vCPU picks the cell |
-/// | `Ready` | `Throttled` | the cell has used its CPU share |
-/// | `Throttled` | `Ready` | the next period of its share begins |
+/// | `Ready` | `Throttled` | the cell has used the CPU time of its limit |
+/// | `Throttled` | `Ready` | the next period of its limit begins |
 /// | `Running` | `Ready` | its quantum is over, or it yields the vCPU |
 /// | `Running` | `Idle` | it waits for an event or a time |
 /// | `Idle` | `Ready` | the event or the time comes |
 /// | `Running` | `AwaitingMemory` | it needs memory that a flush or the sleep of an idle cell will free |
 /// | `AwaitingMemory` | `Ready` | that is done |
 /// | `Running` | `Frozen` | it freezes itself, or completes a forced freeze |
-/// | `Waiting`, `Idle` | `Frozen` | it is frozen by force |
+/// | `AwaitingAdmission`, `Idle` | `Frozen` | it is frozen by force |
 /// | `Running`, `Idle` | `Halted` | a watched event has happened, or its parent halts it |
 /// | `Halted` | `Ready` | its parent resumes it |
 /// | `Idle` | `Asleep` | its memory leaves for swap space |
@@ -32,7 +32,7 @@ pub enum RunState {
     /// Being built; not yet started.
     New,
     /// Waits for admission by the gatekeeper.
-    Waiting,
+    AwaitingAdmission,
     /// Waits for its quantum.
     Ready,
     /// Has a vCPU.
@@ -50,7 +50,7 @@ pub enum RunState {
         /// The time until which it waits.
         until: Nanos,
     },
-    /// Has used its share of the CPU, and waits for the next period.
+    /// Has used the CPU time of its limit, and waits for the next period.
     Throttled {
         /// The start of that period.
         until: Nanos,
@@ -67,17 +67,26 @@ impl RunState {
     /// Whether a transition leads from this state to `next`.
     #[must_use]
     pub const fn can_become(self, next: RunState) -> bool {
-        use RunState::{Asleep, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
+        use RunState::{Asleep, AwaitingAdmission, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled};
         match (self, next) {
-            (New, Waiting | Frozen)
-            | (Waiting, Ready | Frozen)
+            (New, AwaitingAdmission | Frozen)
+            | (AwaitingAdmission, Ready | Frozen)
             | (Ready, Running { .. } | Throttled { .. })
             | (Running { .. }, Ready | Idle { .. } | AwaitingMemory | Frozen | Halted)
             | (Idle { .. }, Ready | Frozen | Halted | Asleep { .. })
             | (Asleep { .. }, Idle { .. })
             | (Throttled { .. } | AwaitingMemory | Halted, Ready) => true,
             (
-                New | Waiting | Ready | Running { .. } | Idle { .. } | Asleep { .. } | Throttled { .. } | AwaitingMemory | Halted | Frozen,
+                New
+                | AwaitingAdmission
+                | Ready
+                | Running { .. }
+                | Idle { .. }
+                | Asleep { .. }
+                | Throttled { .. }
+                | AwaitingMemory
+                | Halted
+                | Frozen,
                 _,
             ) => false,
         }
@@ -88,7 +97,7 @@ impl RunState {
     pub const fn word(self) -> &'static str {
         match self {
             RunState::New => "new",
-            RunState::Waiting => "queued",
+            RunState::AwaitingAdmission => "queued",
             RunState::Ready => "runnable",
             RunState::Running { .. } => "running",
             RunState::Idle { .. } => "idle",
@@ -104,9 +113,12 @@ impl RunState {
     #[must_use]
     pub const fn is_at_rest(self) -> bool {
         match self {
-            RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingMemory | RunState::Halted | RunState::Frozen => {
-                true
-            }
+            RunState::New
+            | RunState::AwaitingAdmission
+            | RunState::Idle { .. }
+            | RunState::AwaitingMemory
+            | RunState::Halted
+            | RunState::Frozen => true,
             RunState::Ready | RunState::Running { .. } | RunState::Asleep { .. } | RunState::Throttled { .. } => false,
         }
     }
@@ -116,7 +128,7 @@ impl fmt::Display for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             RunState::New => "not started",
-            RunState::Waiting => "queued for its start",
+            RunState::AwaitingAdmission => "queued for its start",
             RunState::Ready => "runnable",
             RunState::Running { .. } => "running",
             RunState::Idle { .. } => "idle",
@@ -147,7 +159,7 @@ pub(crate) enum Requirement {
     /// It can be cloned: its state is complete, and the libOS expects a clone. A halted cell must have been halted by its parent.
     Cloneable,
     /// It was not started, or is halted.
-    Givable,
+    NewOrHalted,
     /// It is frozen.
     Frozen,
     /// It is not frozen.
@@ -165,7 +177,7 @@ impl Requirement {
             Requirement::Halted => matches!(state, RunState::Halted),
             Requirement::AtRest => state.is_at_rest(),
             Requirement::Cloneable => matches!(state, RunState::Frozen | RunState::New | RunState::Idle { .. } | RunState::Halted),
-            Requirement::Givable => matches!(state, RunState::New | RunState::Halted),
+            Requirement::NewOrHalted => matches!(state, RunState::New | RunState::Halted),
             Requirement::Frozen => matches!(state, RunState::Frozen),
             Requirement::NotFrozen => !matches!(state, RunState::Frozen),
         }
@@ -179,7 +191,7 @@ impl Requirement {
             Requirement::Living => "retry",
             Requirement::NotStarted => "use a cell that was not started, such as a new clone",
             Requirement::Started | Requirement::Active => "use a clone of it",
-            Requirement::Halted | Requirement::Givable => "halt it first",
+            Requirement::Halted | Requirement::NewOrHalted => "halt it first",
             Requirement::AtRest | Requirement::Cloneable => "wait until it is idle, or freeze it first",
             Requirement::Frozen => "freeze it first",
             Requirement::NotFrozen => "use a clone of it",
@@ -189,13 +201,13 @@ impl Requirement {
 
 #[cfg(test)]
 mod tests {
-    use super::RunState::{self, Asleep, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
+    use super::RunState::{self, Asleep, AwaitingAdmission, AwaitingMemory, Frozen, Halted, Idle, New, Ready, Running, Throttled};
     use pando_machine::Nanos;
 
     const UNTIL: Nanos = Nanos(1);
     const ALL: [RunState; 10] = [
         New,
-        Waiting,
+        AwaitingAdmission,
         Ready,
         Running { vcpu: 0 },
         Idle { until: UNTIL },

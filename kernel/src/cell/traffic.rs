@@ -3,21 +3,21 @@
 
 /// Frames and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct TrafficCount {
     /// Number of frames.
     pub frames: u64,
     /// Bytes of all frames.
     pub bytes: u64,
 }
 
-impl Load {
+impl TrafficCount {
     pub(crate) fn add(&mut self, bytes: usize) {
         self.frames += 1;
         self.bytes += bytes as u64;
     }
 
     /// Raises both counts to at least those of `other`.
-    pub(crate) fn raise(&mut self, other: Load) {
+    pub(crate) fn raise(&mut self, other: TrafficCount) {
         self.frames = self.frames.max(other.frames);
         self.bytes = self.bytes.max(other.bytes);
     }
@@ -27,13 +27,13 @@ impl Load {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Sent by it, before any drops.
-    pub sent: Load,
+    pub sent: TrafficCount,
     /// Received by it.
-    pub received: Load,
+    pub received: TrafficCount,
     /// In its queue now.
-    pub waiting: Load,
+    pub waiting: TrafficCount,
     /// The highest load of its queue: of frames, and of bytes.
-    pub most_waiting: Load,
+    pub most_waiting: TrafficCount,
     /// Bytes that it has in transit on its link.
     pub in_transit: u64,
     /// Frames from it with a spoofed sender address.

@@ -190,7 +190,7 @@ impl Cell {
 
 /// The libOS's nesting level: its own value, but at least 1 while it is leaving.
 pub(crate) fn level(control: &Control, rip: u64) -> u64 {
-    control.level.max(u64::from(control.leaving(rip)))
+    control.level.max(u64::from(control.is_in_exit_path(rip)))
 }
 
 /// The end of a cell whose virtual registers could not be written.

@@ -30,7 +30,7 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
 
 /// The parts of a sleeping cell's virtual registers that others read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeptRegisters {
+pub(crate) struct SleepingRegisters {
     control: Control,
     report: Report,
 }
@@ -130,7 +130,7 @@ impl Cell {
         bytes.resize(offset::HOST_NAME_LENGTH - offset::IDENTITY + 8 + HOST_NAME_BYTES, 0);
         self.poke(frames, VIRTUAL_REGISTERS + offset::IDENTITY as u64, &bytes)?;
         self.set_words(frames, offset::CARD, &self.identity.card.to_words())?;
-        self.set_word(frames, offset::STOPPED, self.freeze_history.forced_at().map_or(0, |at| at.0.max(1)))?;
+        self.set_word(frames, offset::SOURCE_FROZEN_AT, self.freeze_history.forced_at().map_or(0, |at| at.0.max(1)))?;
         self.refresh_memory(frames)?;
         self.identity.is_stale = false;
         Ok(())
@@ -152,7 +152,7 @@ impl Cell {
     /// Keeps the parts of the page that others read, for a cell that falls asleep.
     pub(crate) fn keep_registers(&mut self, frames: &Frames) {
         let (control, report) = (self.control(frames), self.report(frames));
-        self.asleep = Some(Box::new(KeptRegisters { control, report }));
+        self.asleep = Some(Box::new(SleepingRegisters { control, report }));
     }
 
     /// Reads the libOS's report.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Admission: started cells wait until the gatekeeper admits them. Admitted cells of the operator start until they have settled.
 //!
-//! A cell settles when it idles for the first time, has ended, frozen or halted, has used its CPU share, or has had its start quantum on
-//! vCPUs. Because others may keep it from its quantum, it also settles after some time. So a queue always moves on, whatever cells do.
-//! Nested cells, and those that run by donations only, settle at once: their parents decide when they run.
+//! A cell settles when it idles for the first time, has ended, frozen or halted, has used the CPU time of its limit, or has had its start
+//! quantum on vCPUs. Because others may keep it from its quantum, it also settles after some time. So a queue always moves on, whatever
+//! cells do. Nested cells, and those that run by donations only, settle at once: their parents decide when they run.
 
 use super::Kernel;
 use super::error::OperatorError;
@@ -84,7 +84,7 @@ impl State {
     fn admit(&mut self, id: CellId, now: Nanos) -> bool {
         let has_weight = self.scheduler.weight(id).get() > 0;
         let State { cells, networks, gatekeeper, start_deadlines, .. } = self;
-        let Some(live) = cells.get_mut(id).filter(|live| live.execution.run_state() == RunState::Waiting) else {
+        let Some(live) = cells.get_mut(id).filter(|live| live.execution.run_state() == RunState::AwaitingAdmission) else {
             gatekeeper.settle(id);
             return false;
         };
@@ -125,7 +125,7 @@ impl State {
 
     /// Whether a cell waits for admission.
     pub(super) fn is_queued(&mut self, id: CellId) -> bool {
-        self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::Waiting)
+        self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingAdmission)
     }
 
     /// Charges a cell that starts for its time on a vCPU. It settles if that is used up, or if it waits for something.

@@ -17,7 +17,7 @@ use crate::device::console::Console;
 use crate::limits::MAX_CELLS;
 use crate::memory::{CopyError, Frames, SpaceSet};
 use crate::network::{Networks, Owner};
-use crate::sched::allowance::Allowance;
+use crate::sched::cpu_budget::CpuBudget;
 use crate::sched::donation::Donation;
 use pando_abi::Event;
 use pando_abi::watch::HaltReason;
@@ -37,7 +37,7 @@ pub(super) struct LiveCell {
     /// Its network card, if it has one.
     pub(super) card: Option<Box<Card>>,
     /// Its limit of CPU time; `None`: unlimited.
-    pub(super) allowance: Option<Allowance>,
+    pub(super) cpu_budget: Option<CpuBudget>,
     /// The CPU time that it donates. It then waits for a vCPU, which runs the child in its place.
     pub(super) donation: Option<Donation>,
     /// Its parent; `None`: the operator created it.
@@ -70,7 +70,7 @@ impl LiveCell {
             channel: None,
             control: None,
             card: None,
-            allowance: None,
+            cpu_budget: None,
             donation: None,
             parent: None,
             ipc: IpcState::default(),

@@ -197,7 +197,7 @@ pub enum OperatorError {
     Image(#[from] BadImage),
     /// The image of a cell needs another number of disks.
     #[error("cannot import the cell: it needs {wanted} disks, but {given} were given")]
-    OtherDisks {
+    WrongDiskCount {
         /// Number of disks that it needs.
         wanted: usize,
         /// Number of disks that were given.
@@ -205,7 +205,7 @@ pub enum OperatorError {
     },
     /// A disk is not the one that an image of a cell needs.
     #[error("cannot import the cell: disk {index} has {blocks} blocks, but the cell needs the one with {wanted}")]
-    OtherDisk {
+    WrongDisk {
         /// Its index in the cell.
         index: usize,
         /// Number of blocks of the right disk.

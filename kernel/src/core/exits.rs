@@ -16,7 +16,7 @@ use crate::cell::operation::Operation;
 use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
 use crate::limits::{FLUSH_WAITS, SPURIOUS_FAULTS, START_TIME};
-use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage, TakenPage};
+use crate::memory::{Access, BlockRequest, CopyError, FaultOutcome, MemoryError, Shortage, TakenPage};
 use crate::sched::donation::Donation;
 use pando_abi::PAGE_SIZE;
 use pando_abi::layout::VIRTUAL_REGISTERS;
@@ -54,7 +54,7 @@ pub(super) enum LeaveReason {
         until: Nanos,
     },
     /// It waits in a call of a port.
-    Waiting {
+    Blocked {
         /// At most until this time.
         until: Nanos,
         /// The cell that goes on instead.
@@ -89,7 +89,7 @@ impl LeaveReason {
             | LeaveReason::Halted(_) => true,
             LeaveReason::Relinquished
             | LeaveReason::Idle { .. }
-            | LeaveReason::Waiting { .. }
+            | LeaveReason::Blocked { .. }
             | LeaveReason::Frozen { .. }
             | LeaveReason::Ended(_) => false,
         }
@@ -120,7 +120,7 @@ pub(super) fn ended(end: End) -> NextStep {
 impl State {
     /// Prepares a cell for entry: its unfinished work, identity, devices, events and root.
     pub(super) fn prepare(&mut self, id: CellId, now: Nanos) -> Result<VcpuEntry, NextStep> {
-        let (LiveCell { cell, .. }, frames) = self.running(id);
+        let (LiveCell { cell, .. }, frames) = self.expect_living(id);
         if let Some(end) = cell.stop_request.take_end() {
             return Err(ended(end));
         }
@@ -132,7 +132,7 @@ impl State {
         }
         let must_freeze = cell.stop_request.is_forced_freeze();
         // A resolved fault may lead to a prefetch of pages.
-        while let Some(work) = self.running(id).0.execution.work.take() {
+        while let Some(work) = self.expect_living(id).0.execution.work.take() {
             if must_freeze && matches!(work, Work::Prefetch(_)) {
                 // The freeze may need the memory that the prefetch would take.
                 continue;
@@ -145,17 +145,17 @@ impl State {
         if must_freeze {
             return Err(self.complete_forced_freeze(id, now));
         }
-        if self.running(id).0.cell.watch.must_halt {
+        if self.expect_living(id).0.cell.watch.must_halt {
             return Err(self.complete_halt(id, now));
         }
-        if self.running(id).0.execution.unconfirmed.is_some() {
+        if self.expect_living(id).0.execution.unconfirmed.is_some() {
             return self.entry(id, now);
         }
         if let Err(error) = self.serve_rings(id, now) {
             return Err(self.after_failed_copy(id, error));
         }
         self.write_answers(id)?;
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         cell.show_events(frames, now).map_err(ended)?;
         // The result of a wait is set before an upcall, which saves it with the other registers.
         match std::mem::replace(&mut execution.resumption, Resumption::AsIs) {
@@ -169,7 +169,7 @@ impl State {
 
     /// The root and the timer for the vCPU.
     fn entry(&mut self, id: CellId, now: Nanos) -> Result<VcpuEntry, NextStep> {
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         let cell = &mut live.cell;
         // A timer that is due and was not delivered waits for the next exit.
         let timer = Some(Nanos(cell.control(frames).timer)).filter(|timer| *timer > now).unwrap_or(Nanos::NEVER);
@@ -182,7 +182,7 @@ impl State {
 
     /// Handles an exit of a cell whose context is back in place.
     pub(super) fn handle(&mut self, id: CellId, exit: Exit, now: Nanos, quantum_end: Nanos) -> NextStep {
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         cell.counters.exits += 1;
         if cell.counters.cpu > START_TIME {
             cell.memory.end_start(frames);
@@ -196,7 +196,7 @@ impl State {
             let stands = write.instruction == execution.context.registers.rip;
             if stands
                 && matches!(exit, Exit::Interrupted | Exit::Exception(_))
-                && let Err(shortage) = cell.memory.renew_path_overdrawn(frames, write.address)
+                && let Err(shortage) = cell.memory.renew_path_beyond_quota(frames, write.address)
             {
                 // Checked again after the remedy: until then only the write may be retried.
                 return self.after_shortage(id, shortage);
@@ -234,7 +234,7 @@ impl State {
     }
 
     fn exception(&mut self, id: CellId, mut exception: Exception, origin: FaultOrigin) -> NextStep {
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         if origin == FaultOrigin::Pending && execution.unconfirmed.is_some() {
             // The fault was resolved, but there was no memory for fresh tables.
             return self.confirm_pending_write(id, exception);
@@ -246,12 +246,14 @@ impl State {
                 _ => Access::Read,
             };
             let resolved = cell.memory.resolve(frames, exception.address, access);
-            if matches!(resolved, Ok(Fault::Absent(_)) | Err(_)) {
+            if matches!(resolved, Ok(FaultOutcome::Absent(_)) | Err(_)) {
                 execution.work = Some(Work::Fault(exception));
             }
             match resolved {
-                Ok(resolved @ (Fault::Allocated | Fault::Mapped | Fault::Copied { .. } | Fault::CopiedCluster)) => {
-                    if let Fault::Copied { replaced } = resolved {
+                Ok(
+                    resolved @ (FaultOutcome::Allocated | FaultOutcome::Mapped | FaultOutcome::Copied { .. } | FaultOutcome::CopiedCluster),
+                ) => {
+                    if let FaultOutcome::Copied { replaced } = resolved {
                         let instruction = execution.context.registers.rip;
                         execution.unconfirmed = Some(UnconfirmedWrite { instruction, address: exception.address, replaced });
                     }
@@ -265,14 +267,14 @@ impl State {
                     }
                     return NextStep::Resume;
                 }
-                Ok(Fault::Spurious) => return self.spurious(id, exception.address),
-                Ok(Fault::Absent(wanted)) => return NextStep::Read(wanted),
-                Ok(Fault::Taken(number)) => {
+                Ok(FaultOutcome::Spurious) => return self.spurious(id, exception.address),
+                Ok(FaultOutcome::Absent(wanted)) => return NextStep::Read(wanted),
+                Ok(FaultOutcome::Taken(number)) => {
                     let page = TakenPage { space: cell.memory.current(), address: exception.address & !(PAGE_SIZE - 1), number };
                     return self.halt_for_page(id, page);
                 }
-                Ok(Fault::Unreadable) => exception.error |= UNREADABLE,
-                Ok(Fault::Refused) => {}
+                Ok(FaultOutcome::Unreadable) => exception.error |= UNREADABLE,
+                Ok(FaultOutcome::Refused) => {}
                 Err(shortage) => return self.after_shortage(id, shortage),
             }
         }
@@ -286,9 +288,9 @@ impl State {
     /// Makes the copy of a fault that was resolved later visible to all CPUs. The cell was off its vCPU meanwhile, and its parent may have
     /// changed the registers or the code: the instruction that is executed next need not be the write.
     fn confirm_pending_write(&mut self, id: CellId, fault: Exception) -> NextStep {
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         let Some(write) = execution.unconfirmed else { return NextStep::Resume };
-        if let Err(shortage) = cell.memory.renew_path_overdrawn(frames, write.address) {
+        if let Err(shortage) = cell.memory.renew_path_beyond_quota(frames, write.address) {
             // Nothing of the cell may be executed before.
             execution.work = Some(Work::Fault(fault));
             return self.after_shortage(id, shortage);
@@ -301,7 +303,7 @@ impl State {
     /// Handles a fault that the tables rule out: the vCPU had not seen an edit yet. A second one in a row leads to a new
     /// stamp, too many end the cell.
     fn spurious(&mut self, id: CellId, address: u64) -> NextStep {
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         let count = live.execution.spurious.note(address);
         live.cell.counters.spurious_faults += 1;
         if count > SPURIOUS_FAULTS {
@@ -314,7 +316,7 @@ impl State {
     }
 
     fn hypercall(&mut self, id: CellId, now: Nanos) -> NextStep {
-        let (LiveCell { cell, execution, .. }, _) = self.running(id);
+        let (LiveCell { cell, execution, .. }, _) = self.expect_living(id);
         cell.counters.count_hypercall(&execution.context.registers);
         match Work::decode(&execution.context.registers, &mut cell.memory) {
             Ok(work) => self.perform(id, work, now),
@@ -338,29 +340,29 @@ impl State {
                 Err(error) => self.postpone(id, work, error),
             },
             Work::Idle { until } => self.idle(id, until, now),
-            Work::FreezeIfAsked { .. } if !self.running(id).0.cell.stop_request.wants_freeze() => {
-                self.running(id).0.execution.resumption = Resumption::WithGeneration;
+            Work::FreezeIfAsked { .. } if !self.expect_living(id).0.cell.stop_request.wants_freeze() => {
+                self.expect_living(id).0.execution.resumption = Resumption::WithGeneration;
                 NextStep::Resume
             }
             // Output before the freeze belongs to this cell, not to its clones.
             Work::Freeze | Work::FreezeIfAsked { .. } => match self.serve_rings(id, now) {
                 Ok(()) => {
-                    self.running(id).0.execution.resumption = Resumption::WithGeneration;
+                    self.expect_living(id).0.execution.resumption = Resumption::WithGeneration;
                     NextStep::Leave(LeaveReason::Frozen { is_noticed: work != Work::FreezeIfAsked { unaware: true } })
                 }
                 Err(error) => self.postpone(id, work, error),
             },
             Work::Relinquish => {
-                self.running(id).0.execution.context.registers.rax = 0;
+                self.expect_living(id).0.execution.context.registers.rax = 0;
                 NextStep::Leave(LeaveReason::Relinquished)
             }
             // The rings are served before the cell is entered again.
             Work::Doorbell => {
-                self.running(id).0.execution.context.registers.rax = 0;
+                self.expect_living(id).0.execution.context.registers.rax = 0;
                 NextStep::Resume
             }
             Work::Report(arguments) => {
-                let live = self.running(id).0;
+                let live = self.expect_living(id).0;
                 live.execution.context.registers.rax = 0;
                 match live.cell.watch.mask.contains(WatchMask::REPORTS) {
                     true => NextStep::Leave(LeaveReason::Halted(HaltReason::Report(arguments))),
@@ -379,7 +381,7 @@ impl State {
                 self.after_step(id, Work::Batch(batch), progress)
             }
             Work::Prefetch(mut batch) => {
-                let (live, frames) = self.running(id);
+                let (live, frames) = self.expect_living(id);
                 live.cell.memory.copy_prefetched(frames, &mut batch);
                 if batch.is_empty() {
                     return NextStep::Resume;
@@ -392,7 +394,7 @@ impl State {
 
     /// Keeps work that the kernel could not do because a copy failed.
     fn postpone(&mut self, id: CellId, work: Work, error: CopyError) -> NextStep {
-        self.running(id).0.execution.work = Some(work);
+        self.expect_living(id).0.execution.work = Some(work);
         self.after_failed_copy(id, error)
     }
 
@@ -401,7 +403,7 @@ impl State {
             return self.postpone(id, Work::Idle { until }, error);
         }
         let has_idle_timeouts = self.has_idle_timeouts;
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         cell.memory.note_pause();
         let until = cell.idles_until(frames, until);
         if until == Nanos::NEVER {
@@ -438,7 +440,7 @@ impl State {
             return self.postpone(id, Work::Message(operation), error);
         }
         let progress = match self.step_message(id, &mut operation, now) {
-            Ok(MessageStep::Wait { until, next }) => return NextStep::Leave(LeaveReason::Waiting { until, next }),
+            Ok(MessageStep::Wait { until, next }) => return NextStep::Leave(LeaveReason::Blocked { until, next }),
             Ok(MessageStep::Done(result)) => Ok(OperationProgress::Done(result)),
             Ok(MessageStep::More) => Ok(OperationProgress::More),
             Err(error) => Err(error),
@@ -448,7 +450,7 @@ impl State {
 
     /// Performs the next step of a batch.
     fn step_batch(&mut self, id: CellId, batch: &mut Batch) -> Result<OperationProgress, OperationError> {
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         let memory = &mut live.cell.memory;
         let progress = match batch.current(memory, frames)? {
             BatchCall::Memory(operation) => operation.step(memory, frames)?,
@@ -462,29 +464,29 @@ impl State {
         match progress {
             Ok(OperationProgress::Done(result)) => self.finish_operation(id, result),
             Ok(OperationProgress::More) => {
-                self.running(id).0.execution.work = Some(work);
+                self.expect_living(id).0.execution.work = Some(work);
                 NextStep::Again
             }
             Err(OperationError::Memory(MemoryError::Absent(wanted))) => {
-                self.running(id).0.execution.work = Some(work);
+                self.expect_living(id).0.execution.work = Some(work);
                 NextStep::Read(wanted)
             }
             Err(OperationError::Memory(MemoryError::Taken(page))) => {
-                self.running(id).0.execution.work = Some(work);
+                self.expect_living(id).0.execution.work = Some(work);
                 self.halt_for_page(id, page)
             }
             Err(OperationError::Memory(MemoryError::Short(Shortage::Quota))) if self.halts_for_shortage(id, &work) => {
-                self.running(id).0.execution.work = Some(work);
+                self.expect_living(id).0.execution.work = Some(work);
                 self.halt_unfinished(id, HaltReason::Shortage)
             }
             Err(OperationError::PeerRuns { vcpu }) => {
-                self.running(id).0.execution.work = Some(work);
+                self.expect_living(id).0.execution.work = Some(work);
                 self.request_yield(vcpu);
                 NextStep::Again
             }
             Err(error @ OperationError::Memory(MemoryError::Short(shortage))) => match self.remedy(id, shortage) {
                 Some(next) => {
-                    self.running(id).0.execution.work = Some(work);
+                    self.expect_living(id).0.execution.work = Some(work);
                     next
                 }
                 None => self.finish_operation(id, work.refused(error.to_refusal())),
@@ -495,7 +497,7 @@ impl State {
 
     /// Returns the result of an operation to a cell.
     fn finish_operation(&mut self, id: CellId, result: u64) -> NextStep {
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         execution.context.registers.rax = result;
         let usage = frames.usage(cell.memory.account());
         // The page was made the cell's own before the cell was entered.
@@ -512,7 +514,7 @@ impl State {
             return Some(NextStep::Again);
         }
         let has_quarantined_tables = self.has_quarantined_tables();
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         // Tables of other cells may retire again and again.
         let may_wait = live.execution.flush_waits < FLUSH_WAITS;
         let waits = match shortage {

@@ -126,17 +126,17 @@ impl Kernel {
         image.check()?;
         let wanted = &image.memory.disks;
         if wanted.len() != disks.len() {
-            return Err(OperatorError::OtherDisks { wanted: wanted.len(), given: disks.len() });
+            return Err(OperatorError::WrongDiskCount { wanted: wanted.len(), given: disks.len() });
         }
         for (index, (disk, wanted)) in disks.iter().zip(wanted).enumerate() {
             let blocks = self.blocks_of(*disk)?.min(u32::MAX.into());
             if blocks != *wanted {
-                return Err(OperatorError::OtherDisk { index, wanted: *wanted, blocks });
+                return Err(OperatorError::WrongDisk { index, wanted: *wanted, blocks });
             }
         }
         let blocks = self.blocks_of(contents)?;
         if blocks < image.contents() {
-            return Err(OperatorError::OtherDisk { index: disks.len(), wanted: image.contents(), blocks });
+            return Err(OperatorError::WrongDisk { index: disks.len(), wanted: image.contents(), blocks });
         }
         let id = self.create(CellConfig { quota, host_name: String::new() })?;
         let built = self.build_from(id, image, contents, disks);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Families: views of descendants, and the parts of an image that relate a cell to its parent and its children.
 //!
-//! A cell above reads them of halted cells, and builds a family of cells that were not started. They are claims, as all of an image.
+//! A cell above reads them of halted cells, and builds a family of cells that were not started. They are untrusted, as all of an image is.
 
 use super::error::OperationError;
 use super::holdings::{Cloner, Holding};
 use super::state::State;
 use crate::cell::CellId;
 use crate::cell::child_operation::CallerBytes;
+use crate::cell::cpu_limit::{CpuLimit, Weight};
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::share::{Share, Weight};
 use crate::cell::watch::WatchMask;
 use crate::device::console::part::ConsolePart;
-use crate::sched::allowance::Allowance;
+use crate::sched::cpu_budget::CpuBudget;
 use pando_abi::holding_record::{ChildRecord, HOLDING_WORDS, HoldingContent, HoldingRecord, MAX_HOLDINGS_WRITTEN};
 use pando_abi::watch::{HaltReason, REASON_WORDS};
 use pando_abi::{HoldingName, Refusal};
@@ -61,9 +61,9 @@ impl State {
 
     /// Copies records of the holdings of a cell into the caller. Returns the number of bytes.
     pub(super) fn read_holdings(&mut self, caller: CellId, child: CellId, first: u32, buffer: CallerBytes) -> Result<u64, OperationError> {
-        self.require(child, Requirement::Givable)?;
+        self.require(child, Requirement::NewOrHalted)?;
         let root = self.require(caller, Requirement::Living)?.0.holdings.get(HoldingName::ROOT).ok().and_then(Holding::cell);
-        let (live, _) = self.require(child, Requirement::Givable)?;
+        let (live, _) = self.require(child, Requirement::NewOrHalted)?;
         let most = buffer.count / (HOLDING_WORDS * 8);
         let content = |holding: Option<&Holding>| match holding {
             None => (HoldingContent::Nothing, None),
@@ -86,14 +86,14 @@ impl State {
     fn child_record(&mut self, child: CellId) -> ChildRecord {
         let weight = self.scheduler.weight(child).get();
         let Some((live, frames)) = self.living(child) else {
-            return ChildRecord { quota: 0, cells: 0, weight, share: 0, mask: 0, is_halted_by_parent: false, has_control: false };
+            return ChildRecord { quota: 0, cells: 0, weight, cpu_limit: 0, mask: 0, is_halted_by_parent: false, has_control: false };
         };
         let account = live.cell.memory.account();
         ChildRecord {
             quota: frames.usage(account).quota.0,
             cells: frames.cell_quota(account),
             weight,
-            share: live.allowance.map_or(0, |allowance| (allowance.share().part() * 1000.0).round() as u64),
+            cpu_limit: live.cpu_budget.map_or(0, |cpu_budget| (cpu_budget.limit().part() * 1000.0).round() as u64),
             mask: live.cell.watch.mask.bits(),
             is_halted_by_parent: live.cell.watch.is_halted_by_parent,
             has_control: live.control.is_some(),
@@ -119,7 +119,7 @@ impl State {
                 }
                 HoldingContent::Other => return Err(Refusal::BadArgument.into()),
             };
-            if !self.running(parent).0.holdings.place(record.name, holding) {
+            if !self.expect_living(parent).0.holdings.place(record.name, holding) {
                 child.into_iter().for_each(|child| self.abandon(child));
                 return Err(Refusal::BadArgument.into());
             }
@@ -130,16 +130,16 @@ impl State {
     /// Makes a child of another cell than the caller: a clone of the root.
     fn build_child(&mut self, root: CellId, parent: CellId, record: &ChildRecord) -> Result<CellId, OperationError> {
         let weight = Weight::new(record.weight).ok_or(Refusal::BadArgument)?;
-        let share = match record.share {
+        let limit = match record.cpu_limit {
             0 => None,
-            thousandths @ 1..=1000 => Share::new(thousandths as f64 / 1000.0),
+            thousandths @ 1..=1000 => CpuLimit::new(thousandths as f64 / 1000.0),
             _ => return Err(Refusal::BadArgument.into()),
         };
         let mask = WatchMask::from_bits(record.mask)?;
         let cell = self.clone_cell(root, PageCount(record.quota), Some(Cloner { cell: parent, is_view: false }))?;
         self.scheduler.set_weight(cell, weight);
-        let (live, frames) = self.running(cell);
-        live.allowance = share.map(|share| Allowance::new(share, frames.machine().now()));
+        let (live, frames) = self.expect_living(cell);
+        live.cpu_budget = limit.map(|limit| CpuBudget::new(limit, frames.machine().now()));
         live.cell.watch.mask = mask;
         Ok(cell)
     }
@@ -164,7 +164,7 @@ impl State {
         first: u32,
         buffer: CallerBytes,
     ) -> Result<u64, OperationError> {
-        let (live, _) = self.require(child, Requirement::Givable)?;
+        let (live, _) = self.require(child, Requirement::NewOrHalted)?;
         let part = live.console.port().part(first as usize, PART_BYTES);
         let encoded = postcard::to_allocvec(&part).map_err(|_| Refusal::TooMany)?;
         let bytes: Vec<u8> = (part.stream_bytes() as u64).to_le_bytes().into_iter().chain(encoded).collect();

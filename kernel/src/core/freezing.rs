@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 impl Kernel {
     /// Asks a cell to become a template: its libOS freezes it as soon as none of its operations is half done. The cell may ignore
-    /// the request: wait with a limit, and use [`Kernel::freeze_as_it_stands`] if it must be frozen. The request stays pending
+    /// the request: wait with a limit, and use [`Kernel::force_freeze`] if it must be frozen. The request stays pending
     /// until it is withdrawn ([`Kernel::withdraw_freeze`]).
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Kernel {
     ///
     /// # Errors
     /// There is no such living cell, or it was not started.
-    pub fn freeze_as_it_stands(&self, id: CellId) -> Result<(), OperatorError> {
+    pub fn force_freeze(&self, id: CellId) -> Result<(), OperatorError> {
         self.invoke(Subject::Cell(id), Operation::Freeze(FreezeMode::Forced)).map(drop)
     }
 
@@ -102,7 +102,7 @@ impl State {
         let Some((live, _)) = self.living(id) else { return };
         match live.execution.run_state() {
             RunState::New | RunState::Halted | RunState::Frozen => {}
-            RunState::Waiting | RunState::Idle { .. } => self.force_freeze(id),
+            RunState::AwaitingAdmission | RunState::Idle { .. } => self.force_freeze(id),
             RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingMemory => {
                 live.cell.stop_request.freeze(FreezeMode::Forced);
                 self.recall_donation(id);
@@ -168,10 +168,10 @@ impl State {
     /// # Errors
     /// A step that comes first.
     pub(super) fn quiesce(&mut self, id: CellId, now: Nanos) -> Result<(), NextStep> {
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         if let Some(write) = execution.unconfirmed {
             // The write is not retried here, and a clone must not see the old page.
-            if let Err(shortage) = cell.memory.renew_path_overdrawn(frames, write.address) {
+            if let Err(shortage) = cell.memory.renew_path_beyond_quota(frames, write.address) {
                 return Err(self.after_shortage(id, shortage));
             }
             execution.unconfirmed = None;

@@ -2,7 +2,7 @@
 //! Images of children: a parent reads all state of a child that was not started, such as a clone of a halted one, and builds a child from
 //! it.
 //!
-//! The parent may be any program. So an image is a claim: it is checked as one from a file is, and costs only the child's memory.
+//! The parent may be any program. So an image is untrusted: it is checked as one from a file is, and costs only the child's memory.
 
 use super::error::OperationError;
 use super::nesting::of_child;
@@ -141,7 +141,7 @@ impl State {
     fn build_layout(&mut self, child: CellId, layout: &MemoryLayout) -> Result<u64, OperationError> {
         let (live, frames) = self.require(child, Requirement::NotStarted)?;
         let cell = &mut live.cell;
-        let fresh = cell.memory.fresh_sibling(frames);
+        let fresh = cell.memory.new_for_same_account(frames);
         let old = mem::replace(&mut cell.memory, fresh);
         if let Err(error) = cell.map_reserved_pages(frames) {
             mem::replace(&mut cell.memory, old).release(frames);

@@ -6,17 +6,17 @@ use super::error::{OperationError, OperatorError};
 use super::holdings::{Cloner, Holding, Parent};
 use super::sleepers::Sleep;
 use super::state::State;
+use crate::cell::cpu_limit::Weight;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::freeze::FreezeMode;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::share::Weight;
 use crate::cell::{Cell, CellConfig, CellId};
 use crate::device::console::Console;
 use crate::limits::MIN_QUOTA;
 use crate::memory::{AccountId, Frames, SpaceSet};
-use crate::sched::allowance::Allowance;
+use crate::sched::cpu_budget::CpuBudget;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_DEPTH};
 use pando_abi::{Event, EventSet, Refusal, Registers};
@@ -65,7 +65,7 @@ impl State {
             Operation::Create(_) => return Err(Refusal::NoSuchCall.into()),
             Operation::Clone { quota } => return self.clone_cell(id, *quota, None).map(|id| OperationProgress::Done(id.to_bits())),
             Operation::Start => {
-                execution.transition(RunState::Waiting);
+                execution.transition(RunState::AwaitingAdmission);
                 self.queue_for_admission(id);
                 self.forget_own_base(id);
             }
@@ -96,7 +96,7 @@ impl State {
                 let (live, _) = self.require(id, requirement)?;
                 return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
-            Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
+            Operation::LimitCpu(limit) => live.cpu_budget = Some(CpuBudget::new(*limit, frames.machine().now())),
             Operation::SetWeight(weight) => self.set_weight(id, *weight),
             Operation::LimitMemory(quota) => limit_memory(cell, frames, sleep.as_deref_mut(), *quota)?,
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
@@ -120,7 +120,7 @@ impl State {
     /// Sets the registers of a cell at rest. If it waits in a call of a port, it does not any more.
     fn set_registers(&mut self, id: CellId, registers: Registers) {
         self.roll_back_wait(id);
-        self.running(id).0.execution.context = Context { registers, ..Context::default() };
+        self.expect_living(id).0.execution.context = Context { registers, ..Context::default() };
     }
 
     /// Sets the CPU weight of a cell.
@@ -173,14 +173,14 @@ impl State {
         }
         let reservation = self.reserve(quota, parent)?;
         let (wake, wake_channel) = (self.waker(reservation.id), self.waker(reservation.id));
-        let (live, frames) = self.running(source);
+        let (live, frames) = self.expect_living(source);
         // A cell cannot keep its children from being ended when memory is short.
         live.cell.is_template |= parent.is_none() && live.execution.run_state() == RunState::Frozen;
         let (cell, execution) = live.cell.clone_as(&live.execution, reservation.id, frames, reservation.account);
         let console = Console::new(wake).at_positions(live.console.positions());
         let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(wake_channel).at_positions(channel.positions())));
-        let allowance = live.allowance;
-        let clone = self.insert(reservation, LiveCell { channel, allowance, ..LiveCell::new(cell, execution, console) });
+        let cpu_budget = live.cpu_budget;
+        let clone = self.insert(reservation, LiveCell { channel, cpu_budget, ..LiveCell::new(cell, execution, console) });
         // Nested cells do not sleep.
         if parent.is_none() {
             self.set_base(source, clone);

@@ -51,7 +51,7 @@ mod watching;
 mod worker;
 
 pub use error::{OperatorError, WrongState};
-pub use networking::{HostPort, Listener};
+pub use networking::{HostPort, PacketCapture};
 pub use sleepers::{SleepCounters, SleepOutcome};
 pub use start_phase::AdmissionCallback;
 pub use statistics::Statistics;
@@ -61,7 +61,7 @@ use crate::cell::CellId;
 use crate::device::swap::Swap;
 use crate::limits::{REGISTRY_FRAMES, WAKE_THREADS};
 use crate::memory::Rules;
-use crate::sched::{FairShare, Fifo, Gatekeeper, LargestFirst, MemoryPolicy, Scheduler};
+use crate::sched::{FairShare, Fifo, Gatekeeper, LargestFirst, OomPolicy, Scheduler};
 use pando_abi::Event;
 use pando_machine::{HostError, Interrupter, Machine, Nanos, PageCount};
 use records::RecordBudget;
@@ -77,7 +77,7 @@ pub struct Config {
     /// Chooses the next cell to run.
     pub scheduler: Box<dyn Scheduler>,
     /// Chooses the victim when memory is short.
-    pub memory_policy: Box<dyn MemoryPolicy>,
+    pub oom_policy: Box<dyn OomPolicy>,
     /// Frames that blocks of disks may fill. They are taken from the machine, and return to it when cells need them and no cell
     /// maps them.
     pub registry: PageCount,
@@ -106,7 +106,7 @@ impl Default for Config {
         Config {
             gatekeeper: Box::<Fifo>::default(),
             scheduler: Box::<FairShare>::default(),
-            memory_policy: Box::<LargestFirst>::default(),
+            oom_policy: Box::<LargestFirst>::default(),
             registry: PageCount(REGISTRY_FRAMES),
             rules: Rules::ALL_KEPT,
             vector_owners: true,

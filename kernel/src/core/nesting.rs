@@ -18,7 +18,7 @@ use crate::cell::run_state::{Requirement, RunState};
 use crate::device::console::{ConsoleOutput, ConsolePort, Stream};
 use crate::limits::ORPHANS_PIECE;
 use crate::memory::{CopyAuthority, Frames, MemoryError};
-use pando_abi::holding::{ChildState, ConsoleProgress};
+use pando_abi::holding::{ChildState, ConsoleReadResult};
 use pando_abi::{Event, HoldingName, Hypercall, Refusal};
 use std::sync::Arc;
 
@@ -153,7 +153,7 @@ impl State {
             Holding::Child { cell, control: None, .. } => {
                 let cell = *cell;
                 let opened = self.control(cell)?;
-                if let Some(Holding::Child { control, .. }) = self.running(holder).0.holdings.get_mut(name) {
+                if let Some(Holding::Child { control, .. }) = self.expect_living(holder).0.holdings.get_mut(name) {
                     *control = Some(Arc::clone(&opened));
                 }
                 Ok((cell, opened))
@@ -174,14 +174,14 @@ impl State {
     /// Gives a new child its limits, and its parent a holding of it. Returns the name.
     fn add_child_holding(&mut self, holder: CellId, child: CellId, limits: &ChildLimits) -> Result<u64, OperationError> {
         let holding = self.limited_child(child, limits.cells);
-        let name = self.running(holder).0.holdings.insert(holding);
+        let name = self.expect_living(holder).0.holdings.insert(holding);
         // There was room when the child's place was reserved.
         Ok(name.ok_or(Refusal::TooMany)?.bits())
     }
 
     /// Limits the descendants of a new child. Returns a holding of it.
     pub(super) fn limited_child(&mut self, child: CellId, cells: u32) -> Holding {
-        let (live, frames) = self.running(child);
+        let (live, frames) = self.expect_living(child);
         frames.set_cell_quota(live.cell.memory.account(), cells);
         Holding::Child { cell: child, console: Arc::clone(live.console.port()), control: None }
     }
@@ -232,19 +232,19 @@ impl State {
     }
 
     /// Copies output of a child into its parent.
-    fn read_child_port(&mut self, caller: CellId, from: ChildPort, buffer: CallerBytes) -> Result<ConsoleProgress, OperationError> {
+    fn read_child_port(&mut self, caller: CellId, from: ChildPort, buffer: CallerBytes) -> Result<ConsoleReadResult, OperationError> {
         let (child, port) = self.child_port(caller, from)?;
         let (stream, bytes) = match port.peek(buffer.count) {
             ConsoleOutput::Bytes(stream, bytes) => (stream, bytes),
-            ConsoleOutput::Nothing => return Ok(ConsoleProgress::Nothing),
-            ConsoleOutput::End => return Ok(ConsoleProgress::End),
+            ConsoleOutput::Nothing => return Ok(ConsoleReadResult::Nothing),
+            ConsoleOutput::End => return Ok(ConsoleReadResult::End),
         };
         self.write_caller(caller, buffer.address, &bytes)?;
         // Only now: after an error the call is made again.
         if port.consume(bytes.len()) {
             self.notify_child(child, from);
         }
-        Ok(ConsoleProgress::Bytes { count: bytes.len() as u32, stream: stream.tag() })
+        Ok(ConsoleReadResult::Bytes { count: bytes.len() as u32, stream: stream.tag() })
     }
 
     /// Closes an output stream of a child for reading.
@@ -346,7 +346,7 @@ pub(super) fn living_state(live: &LiveCell) -> ChildState {
         RunState::New => ChildState::New,
         RunState::Frozen => ChildState::Frozen,
         RunState::Halted => ChildState::Halted,
-        RunState::Waiting
+        RunState::AwaitingAdmission
         | RunState::Ready
         | RunState::Running { .. }
         | RunState::Idle { .. }

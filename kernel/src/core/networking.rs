@@ -9,7 +9,7 @@ use crate::device::card::Card;
 use crate::limits::CARD_PIECE;
 use crate::network::address::{self, Addresses};
 use crate::network::link::Link;
-use crate::network::{ListenerId, NetworkConfig, NetworkId, PortId};
+use crate::network::{NetworkConfig, NetworkId, PacketCaptureId, PortId};
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Kernel {
     /// Removes an unused network, with the frames that removed ports still have in transit.
     ///
     /// # Errors
-    /// A cell or a host port is plugged in, or a listener exists.
+    /// A cell or a host port is plugged in, or a packet capture exists.
     pub fn remove_network(&self, network: NetworkId) -> Result<(), OperatorError> {
         if self.shared.lock().networks.remove(network) { Ok(()) } else { Err(OperatorError::NetworkInUse) }
     }
@@ -97,15 +97,15 @@ impl Kernel {
         Ok(HostPort { shared: Arc::downgrade(&self.shared), port })
     }
 
-    /// Adds a capture listener, which receives every frame that a network's switch carries from now on. `wake` is as for
+    /// Starts a packet capture, which receives every frame that a network's switch carries from now on. `wake` is as for
     /// [`Kernel::host_port`].
     ///
     /// # Errors
     /// There is no such network.
-    pub fn listen(&self, network: NetworkId, wake: impl Fn() + Send + Sync + 'static) -> Result<Listener, OperatorError> {
-        let id = self.shared.lock().networks.add_listener(network, Arc::new(wake)).ok_or(OperatorError::NoAddress)?;
+    pub fn capture_packets(&self, network: NetworkId, wake: impl Fn() + Send + Sync + 'static) -> Result<PacketCapture, OperatorError> {
+        let id = self.shared.lock().networks.add_capture(network, Arc::new(wake)).ok_or(OperatorError::NoAddress)?;
         let epoch = Duration::from_nanos(self.shared.machine.clock().wall_base);
-        Ok(Listener { shared: Arc::downgrade(&self.shared), id, epoch })
+        Ok(PacketCapture { shared: Arc::downgrade(&self.shared), id, epoch })
     }
 }
 
@@ -165,15 +165,15 @@ impl Drop for HostPort {
     }
 }
 
-/// A capture listener on a network. Dropping it removes it.
-pub struct Listener {
+/// A packet capture on a network. Dropping it removes it.
+pub struct PacketCapture {
     shared: Weak<Shared>,
-    id: ListenerId,
+    id: PacketCaptureId,
     /// The machine's time 0, since 1970.
     epoch: Duration,
 }
 
-impl Listener {
+impl PacketCapture {
     /// Takes up to `most` frames, oldest first, each with the time at which the switch carried it, since 1970.
     pub fn receive(&self, most: usize) -> Vec<(Duration, Bytes)> {
         let Some(shared) = self.shared.upgrade() else { return Vec::new() };
@@ -189,10 +189,10 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for PacketCapture {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.lock().networks.remove_listener(self.id);
+            shared.lock().networks.remove_capture(self.id);
         }
     }
 }

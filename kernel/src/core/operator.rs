@@ -8,11 +8,11 @@ use super::invoke::Subject;
 use super::state::State;
 use super::swap_out::ReclaimAttempts;
 use crate::cell::counters::Counters;
+use crate::cell::cpu_limit::{CpuLimit, Weight};
 use crate::cell::end::{End, Outcome};
 use crate::cell::memory_operation::{MemoryOperation, OperationProgress};
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::share::{Share, Weight};
 use crate::cell::{Cell, CellConfig, CellId};
 use crate::device::console::ConsolePort;
 use crate::device::disk::Disk;
@@ -209,7 +209,7 @@ impl Kernel {
     pub fn mount_segment(&self, id: CellId, address: u64) -> Result<SegmentIndex, OperatorError> {
         let segment = self.operate_on_memory(id, Hypercall::SegmentCreate {})?;
         for space in self.query("share memory in", id, |live, _| live.cell.memory.space_indices())? {
-            self.operate_on_memory(id, Hypercall::Share { segment, space: space.0.into(), address })?;
+            self.operate_on_memory(id, Hypercall::SegmentMount { segment, space: space.0.into(), address })?;
         }
         Ok(SegmentIndex(segment as u32))
     }
@@ -259,12 +259,12 @@ impl Kernel {
         self.attempt("read the registers of", registers)
     }
 
-    /// Limits a cell to a share of one vCPU's time, from now on; its later clones inherit the limit.
+    /// Limits a cell to a part of one vCPU's time, from now on; its later clones inherit the limit.
     ///
     /// # Errors
     /// There is no such living cell.
-    pub fn set_share(&self, id: CellId, share: Share) -> Result<(), OperatorError> {
-        self.invoke(Subject::Cell(id), Operation::Limit(share)).map(drop)
+    pub fn set_cpu_limit(&self, id: CellId, limit: CpuLimit) -> Result<(), OperatorError> {
+        self.invoke(Subject::Cell(id), Operation::LimitCpu(limit)).map(drop)
     }
 
     /// Sets the CPU weight of a cell with its descendants, among the cells of the operator or among its siblings.

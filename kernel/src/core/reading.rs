@@ -34,7 +34,7 @@ impl Shared {
         let read = read(&*disk, self.machine.arena(), &reading, buffer);
         let mut state = self.lock();
         if let Some(id) = reader {
-            state.running(id).0.cell.memory.note_miss();
+            state.expect_living(id).0.cell.memory.note_miss();
         }
         state.frames.finish_reading(reading, read);
         state

@@ -140,7 +140,7 @@ impl Shared {
         let Some(swap) = &self.swap else { return false };
         let mut state = self.lock();
         let Some(id) = state.sleepers.pop_wake() else { return false };
-        if let Some(record) = state.claim(id) {
+        if let Some(record) = state.take_record(id) {
             drop(state);
             self.restore(id, record, &**swap);
         }
@@ -284,7 +284,7 @@ impl State {
         let until = match live.execution.run_state() {
             RunState::Idle { until } => until,
             RunState::Asleep { .. } => return Ok(None),
-            RunState::Waiting => return Err(refuse("it is queued for its start")),
+            RunState::AwaitingAdmission => return Err(refuse("it is queued for its start")),
             _ => return Err(refuse("it does not wait for an event")),
         };
         if let Some(reason) = sleep_refusal(live, frames, networks) {

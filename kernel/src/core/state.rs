@@ -18,7 +18,7 @@ use crate::device::swap::Swap;
 use crate::limits::{EVICTION_PIECE, FEW_ALARMS};
 use crate::memory::{ClockHand, CopyError, DiskId, Frames, Shortage};
 use crate::network::Networks;
-use crate::sched::{Gatekeeper, MemoryPolicy, ReadyReason, Scheduler};
+use crate::sched::{Gatekeeper, OomPolicy, ReadyReason, Scheduler};
 use pando_abi::Event;
 use pando_machine::{Machine, Nanos, PageCount};
 use std::cmp::Reverse;
@@ -101,7 +101,7 @@ pub(super) struct State {
     pub(super) gatekeeper: Box<dyn Gatekeeper>,
     /// When admitted cells settle at the latest, in order. Entries of cells that have settled before remain until then.
     pub(super) start_deadlines: VecDeque<(Nanos, CellId)>,
-    memory_policy: Box<dyn MemoryPolicy>,
+    oom_policy: Box<dyn OomPolicy>,
     /// Whether cells may idle until a given time.
     pub(super) has_idle_timeouts: bool,
     /// Wake-up times of waiting cells; stale entries are skipped.
@@ -138,7 +138,7 @@ impl State {
             scheduler: config.scheduler,
             gatekeeper: config.gatekeeper,
             start_deadlines: VecDeque::new(),
-            memory_policy: config.memory_policy,
+            oom_policy: config.oom_policy,
             has_idle_timeouts: config.has_idle_timeouts,
             alarms: BinaryHeap::new(),
             flushes: TlbFlushes::default(),
@@ -222,11 +222,11 @@ impl State {
         if requirement.is_met_by(state) { Ok((live, frames)) } else { Err(OperationError::WrongState { cell: id, state, requirement }) }
     }
 
-    /// A cell that is known to live, and the frames.
+    /// The living cell with this identifier, and the frames.
     ///
     /// # Panics
-    /// It has ended. The caller has looked it up under the same lock, or runs it: only that vCPU may end it.
-    pub(super) fn running(&mut self, id: CellId) -> (&mut LiveCell, &mut Frames) {
+    /// There is none. The caller has looked it up under the same lock, or its vCPU runs the cell, which no other vCPU then ends.
+    pub(super) fn expect_living(&mut self, id: CellId) -> (&mut LiveCell, &mut Frames) {
         self.living(id).expect("it was looked up under the same lock, or runs on this vCPU")
     }
 
@@ -247,7 +247,7 @@ impl State {
             return false;
         }
         live.cell.events = live.cell.events.with(event);
-        if state == RunState::Waiting {
+        if state == RunState::AwaitingAdmission {
             // The end of the input needs no answer.
             let is_needed = event != Event::Console || live.has_input();
             return is_needed && self.expedite(id);
@@ -289,7 +289,7 @@ impl State {
 
     /// Makes a cell wait for an event, at most until `until`.
     pub(super) fn make_idle(&mut self, id: CellId, until: Nanos) {
-        let (live, _) = self.running(id);
+        let (live, _) = self.expect_living(id);
         live.execution.transition(RunState::Idle { until });
         live.execution.resumption = Resumption::WithEvents;
         if until != Nanos::NEVER {
@@ -441,9 +441,10 @@ impl State {
 
     /// The cell that the policy would end among the children of a cell, or among the cells of the operator.
     fn largest_of(&mut self, parent: Option<CellId>) -> Option<CellId> {
-        let State { cells, frames, memory_policy, .. } = self;
-        let siblings = cells.iter().filter(|live| live.parent.map(|parent| parent.cell) == parent && !is_kept(live) && !is_leaving(live));
-        memory_policy.victim(&mut siblings.map(|live| (live.cell.id, frames.usage(live.cell.memory.account()).used)))
+        let State { cells, frames, oom_policy, .. } = self;
+        let siblings =
+            cells.iter().filter(|live| live.parent.map(|parent| parent.cell) == parent && !is_oom_exempt(live) && !is_leaving(live));
+        oom_policy.victim(&mut siblings.map(|live| (live.cell.id, frames.usage(live.cell.memory.account()).used)))
     }
 
     /// Number of frames that a cell and its descendants use.
@@ -504,7 +505,7 @@ impl State {
 
 /// Whether a cell is no victim when memory is short: it is being built, or is a template. A cell that froze without a request is no
 /// template.
-fn is_kept(live: &LiveCell) -> bool {
+fn is_oom_exempt(live: &LiveCell) -> bool {
     match live.execution.run_state() {
         RunState::New => live.parent.is_none(),
         RunState::Frozen => live.cell.is_template,

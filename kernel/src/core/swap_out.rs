@@ -246,7 +246,7 @@ impl State {
             SwapOutRequest::Refused => return false,
         }
         let has_slept = self.sleepers.last_swap_out.is_some_and(|last| now < last + MEMORY_WAIT_MAX);
-        let deadline = &mut self.running(id).0.execution.memory_deadline;
+        let deadline = &mut self.expect_living(id).0.execution.memory_deadline;
         match *deadline {
             // The other cells do not idle, or the search does not end.
             Some(last) if last <= now && now < last + MEMORY_WAIT_MAX && !has_slept => false,
@@ -260,7 +260,7 @@ impl State {
 
     /// Takes a cell off its vCPU until another one has fallen asleep.
     pub(super) fn block_until_swap_out(&mut self, id: CellId) {
-        let execution = &mut self.running(id).0.execution;
+        let execution = &mut self.expect_living(id).0.execution;
         execution.transition(RunState::AwaitingMemory);
         let deadline = execution.memory_deadline;
         let is_none_falling_asleep = !self.sleepers.is_any_leaving();

@@ -50,7 +50,7 @@ impl State {
     pub(super) fn give_pages(&mut self, caller: CellId, transfer: PageTransfer) -> Result<u64, OperationError> {
         let PageTransfer { child, space, address, pages, buffer, first } = transfer;
         let child = self.child(caller, child)?;
-        let (live, frames) = self.require(child, Requirement::Givable)?;
+        let (live, frames) = self.require(child, Requirement::NewOrHalted)?;
         let memory = &mut live.cell.memory;
         let range = memory.check_takeable(space.unwrap_or(memory.current()), address, pages)?;
         // Before the lookup of the content: making room may reclaim a block that it lies in.
@@ -63,7 +63,7 @@ impl State {
         let memory = &mut live.cell.memory;
         let source = memory.check(memory.current(), buffer, count)?;
         let sources = memory.readable_pages(frames, &source, CopyAuthority::Cell)?;
-        let (live, frames) = self.require(child, Requirement::Givable)?;
+        let (live, frames) = self.require(child, Requirement::NewOrHalted)?;
         live.cell.memory.give(frames, &PageSpan { pages: given, ..range }, &sources)?;
         Ok(count)
     }
@@ -109,7 +109,7 @@ impl State {
         if self.frames.has_garbage() {
             return false;
         }
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         let Usage { quota, retired, .. } = frames.usage(cell.memory.account());
         let has_many_retired = retired.0 > quota.0 / RETIRED_PART && execution.flush_waits < FLUSH_WAITS;
         cell.watch.mask.contains(WatchMask::SHORTAGE) && !has_many_retired
@@ -135,9 +135,9 @@ impl State {
     /// Halts a cell whose instruction or call is not done: it is made again afterwards. Its parent may change its tables meanwhile, so a
     /// copied page must be visible to all CPUs first. The account may be full.
     pub(super) fn halt_unfinished(&mut self, id: CellId, reason: HaltReason) -> NextStep {
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         if let Some(write) = execution.unconfirmed {
-            match cell.memory.renew_path_overdrawn(frames, write.address) {
+            match cell.memory.renew_path_beyond_quota(frames, write.address) {
                 Ok(()) => {}
                 Err(Shortage::Quota) => return ended(End::Quota),
                 // The reason for the halt is found again after the remedy.

@@ -7,11 +7,11 @@ use super::invoke::Subject;
 use super::state::{Notifications, State};
 use super::{Config, Kernel, OperatorError};
 use crate::cell::child_operation::{ChildLimits, ChildOperation};
+use crate::cell::cpu_limit::{CpuLimit, Weight};
 use crate::cell::end::End;
 use crate::cell::freeze::FreezeMode;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
-use crate::cell::share::{Share, Weight};
 use crate::cell::{CellConfig, CellId};
 use crate::limits::{IDLE_BEFORE_TRIM, QUANTUM, RESERVED_HUGE_FRAMES, TRIM_INTERVAL};
 use crate::memory::Frames;
@@ -227,16 +227,16 @@ fn a_cpu_limit_holds_for_a_turn_in_which_a_cell_of_the_family_ends() {
     let top = kernel.create(CellConfig { quota: PageCount(2000), host_name: String::new() }).expect("room for a cell");
     let state = &mut *kernel.shared.lock();
     let chain = chain(state, top, 3);
-    let share = Share::new(0.5).expect("a part");
-    invoke(state, top, Operation::Limit(share));
+    let limit = CpuLimit::new(0.5).expect("a part");
+    invoke(state, top, Operation::LimitCpu(limit));
     invoke(state, chain[3], Operation::Start);
     assert!(state.admit_all());
     let turn = state.pick(Nanos(0), 0).expect("the last child is runnable");
     assert_eq!(turn.cell, chain[3]);
     state.end(chain[1], End::Killed);
-    state.charge(&turn, share.budget() / 5);
-    let left = state.living(top).and_then(|(live, _)| live.allowance.as_mut()).map(|allowance| allowance.left(Nanos(0)));
-    assert_eq!(left, Some(Ok(share.budget() * 4 / 5)));
+    state.charge(&turn, limit.budget() / 5);
+    let left = state.living(top).and_then(|(live, _)| live.cpu_budget.as_mut()).map(|cpu_budget| cpu_budget.left(Nanos(0)));
+    assert_eq!(left, Some(Ok(limit.budget() * 4 / 5)));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Turns: the choice of the next cell for a vCPU, by the scheduler, CPU shares, and donations of CPU time.
+//! Turns: the choice of the next cell for a vCPU, by the scheduler, CPU limits, and donations of CPU time.
 //!
 //! A cell that donates time to a child waits for a vCPU as before. When it is its turn, its child's family runs in its place. The time
 //! counts as the donor's. Donors may form a chain, because a child may donate to its own child; it is as long as the cells are deep.
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct TimeSlice {
     pub(super) cell: CellId,
-    /// The longest time that it may run, by shares and donations.
+    /// The longest time that it may run, by limits and donations.
     pub(super) most: Duration,
     /// Those in whose place it runs, the scheduler's choice first.
     donors: Vec<CellId>,
@@ -40,10 +40,10 @@ pub(super) struct DirectSwitch {
 
 impl State {
     /// Takes a cell to run to which the last one on this vCPU has sent a message, for the rest of that one's quantum. `None`: it is not
-    /// runnable here and now, or its share is used up.
+    /// runnable here and now, or the time of its limit is used up.
     pub(super) fn pick_after_message(&mut self, switch: DirectSwitch, now: Nanos) -> Option<TimeSlice> {
         let DirectSwitch { cell, until } = switch;
-        if now >= until || self.scheduler.is_urgent() || !self.is_ready(cell) || self.running(cell).0.donation.is_some() {
+        if now >= until || self.scheduler.is_urgent() || !self.is_ready(cell) || self.expect_living(cell).0.donation.is_some() {
             return None;
         }
         if !self.scheduler.take(cell) {
@@ -56,7 +56,7 @@ impl State {
         Some(turn)
     }
 
-    /// Takes the next cell to run. Cells that have used their share wait for the next period.
+    /// Takes the next cell to run. Cells that have used the time of their limit wait for the next period.
     pub(super) fn pick(&mut self, now: Nanos, vcpu: usize) -> Option<TimeSlice> {
         loop {
             let cell = self.scheduler.next()?;
@@ -80,14 +80,14 @@ impl State {
         self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::Ready)
     }
 
-    /// The turn of a cell that the scheduler has chosen. `None`: it has used its share.
+    /// The turn of a cell that the scheduler has chosen. `None`: it has used the time of its limit.
     fn follow_donations(&mut self, chosen: CellId, now: Nanos) -> Option<TimeSlice> {
         let mut turn = TimeSlice { cell: chosen, most: Duration::MAX, donors: Vec::new(), path: Vec::new(), chain_end: None };
         loop {
             match self.time_left(turn.cell, now) {
                 Ok(left) => turn.most = turn.most.min(left),
                 Err(until) => {
-                    self.running(turn.cell).0.execution.transition(RunState::Throttled { until });
+                    self.expect_living(turn.cell).0.execution.transition(RunState::Throttled { until });
                     self.set_alarm(turn.cell, until);
                     self.settle(turn.cell);
                     // Another cell of the family may run.
@@ -95,7 +95,7 @@ impl State {
                     continue;
                 }
             }
-            let Some(donation) = self.running(turn.cell).0.donation else { return Some(turn) };
+            let Some(donation) = self.expect_living(turn.cell).0.donation else { return Some(turn) };
             match self.next_for_donor(turn.cell, donation, now) {
                 Ok((next, most)) => {
                     turn.most = turn.most.min(most);
@@ -103,7 +103,7 @@ impl State {
                     turn.cell = next;
                 }
                 Err(end) => {
-                    let live = self.running(turn.cell).0;
+                    let live = self.expect_living(turn.cell).0;
                     live.donation = None;
                     live.execution.context.registers.rax = end as u64;
                     return Some(turn);
@@ -123,7 +123,7 @@ impl State {
             Some(_) if donation.left.is_zero() => return Err(DonationEnd::TimeOver),
             Some(_) => {}
         }
-        let (live, frames) = self.running(donor);
+        let (live, frames) = self.expect_living(donor);
         let timer = live.cell.idles_until(frames, Nanos::NEVER);
         // The rest of the donor's quantum, or a new one.
         let rest = Some(live.execution.quantum_rest).filter(|rest| !rest.is_zero()).unwrap_or(Duration::MAX);
@@ -139,17 +139,17 @@ impl State {
         }
     }
 
-    /// How long a cell may run now: as long as its own share and those of its ancestors allow.
+    /// How long a cell may run now: as long as its own limit and those of its ancestors allow.
     ///
     /// # Errors
-    /// A share is used up; the cell may run again at the returned time.
+    /// The time of a limit is used up; the cell may run again at the returned time.
     fn time_left(&mut self, id: CellId, now: Nanos) -> Result<Duration, Nanos> {
         let mut left = Ok(Duration::MAX);
         let mut next = Some(id);
         while let Some((live, _)) = next.and_then(|id| self.living(id)) {
             next = live.parent.map(|parent| parent.cell);
-            let Some(allowance) = &mut live.allowance else { continue };
-            left = match (left, allowance.left(now)) {
+            let Some(cpu_budget) = &mut live.cpu_budget else { continue };
+            left = match (left, cpu_budget.left(now)) {
                 (Ok(left), Ok(own)) => Ok(left.min(own)),
                 (Err(until), Err(own)) => Err(until.max(own)),
                 (Err(until), Ok(_)) | (Ok(_), Err(until)) => Err(until),
@@ -172,13 +172,13 @@ impl State {
         path
     }
 
-    /// Charges the CPU shares of a cell and its ancestors for a turn, and the schedule.
+    /// Charges the CPU limits of a cell and its ancestors for a turn, and the schedule.
     pub(super) fn charge(&mut self, turn: &TimeSlice, time: Duration) {
         for id in &turn.path {
             if let Some((live, _)) = self.living(*id)
-                && let Some(allowance) = &mut live.allowance
+                && let Some(cpu_budget) = &mut live.cpu_budget
             {
-                allowance.spend(time);
+                cpu_budget.spend(time);
             }
         }
         self.charge_schedule(turn, time);
@@ -208,7 +208,7 @@ impl State {
 
     /// Makes a cell runnable that has left its vCPU in the middle of its quantum, or at the end.
     pub(super) fn make_ready_after_quantum(&mut self, id: CellId) {
-        let is_over = self.running(id).0.execution.quantum_rest.is_zero();
+        let is_over = self.expect_living(id).0.execution.quantum_rest.is_zero();
         self.make_ready(id, if is_over { ReadyReason::Turn } else { ReadyReason::Interrupted });
     }
 

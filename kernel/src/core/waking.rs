@@ -50,7 +50,7 @@ impl Shared {
             let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell(id))?;
             match live.execution.run_state() {
                 RunState::Asleep { .. } => {}
-                RunState::Waiting => {
+                RunState::AwaitingAdmission => {
                     state.notifications.has_runnable_cell |= state.expedite(id);
                     self.notify(&mut state);
                     return Ok(());
@@ -58,7 +58,7 @@ impl Shared {
                 _ => return Ok(()),
             }
             // If memory is short, the threads that wake cells do it in turn.
-            let record = if state.sleepers.short_restore.is_none() { state.claim(id) } else { None };
+            let record = if state.sleepers.short_restore.is_none() { state.take_record(id) } else { None };
             match (record, &self.swap) {
                 (Some(record), Some(swap)) => {
                     drop(state);
@@ -220,7 +220,7 @@ impl State {
 
     /// Takes the record of a sleeping cell, whose caller then restores it. `None`: the cell is not in swap space, or another thread
     /// restores it already.
-    pub(super) fn claim(&mut self, id: CellId) -> Option<StoredRecord> {
+    pub(super) fn take_record(&mut self, id: CellId) -> Option<StoredRecord> {
         let (live, _) = self.living(id)?;
         let sleep = live.sleep.as_mut()?;
         match std::mem::replace(&mut sleep.stage, SleepStage::Returning) {
@@ -256,7 +256,7 @@ impl State {
         let needed = usage.used.0.saturating_add(sleep.used.0).saturating_add(WAKE_FRAMES + sleep.used.0 / WAKE_PART);
         sleep.quota = Some(usage.quota);
         frames.set_quota(account, PageCount(usage.quota.0.max(needed)));
-        let memory = live.cell.memory.empty_sibling();
+        let memory = live.cell.memory.new_empty_for_same_account();
         MemoryRestore::new(memory, frames, chunk).map(Some).map_err(|_| SwapError::Damaged)
     }
 

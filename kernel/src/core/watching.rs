@@ -29,7 +29,7 @@ impl State {
         match live.execution.run_state() {
             RunState::New | RunState::Halted | RunState::Frozen => {}
             RunState::Idle { .. } => self.halt(id, HaltReason::Requested),
-            RunState::Waiting | RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingMemory => {
+            RunState::AwaitingAdmission | RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingMemory => {
                 live.cell.watch.must_halt = true;
                 self.recall_donation(id);
             }
@@ -73,7 +73,7 @@ impl State {
 
     /// Lets a halted cell continue.
     pub(super) fn resume(&mut self, id: CellId, mode: ResumeMode) {
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         let reason = live.cell.watch.reason.take();
         live.cell.watch.is_stepping = mode == ResumeMode::Step;
         let prepared = match (mode, reason) {

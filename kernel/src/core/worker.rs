@@ -147,12 +147,12 @@ impl Worker {
                 Err(next) => next,
                 Ok(entry) => {
                     let deadline = quantum_end.min(entry.timer).min(state.next_housekeeping());
-                    let mut context = state.running(id).0.execution.context;
+                    let mut context = state.expect_living(id).0.execution.context;
                     drop(state);
                     let exit = self.vcpu.run(entry.root, &mut context, deadline);
                     let left = shared.machine.now();
                     state = shared.lock();
-                    let (live, _) = state.running(id);
+                    let (live, _) = state.expect_living(id);
                     live.execution.context = context;
                     live.cell.counters.cpu += left.since(now);
                     state.handle(id, exit, left, quantum_end)
@@ -173,12 +173,12 @@ impl Worker {
                 }
                 NextStep::Leave(leave) => {
                     let quantum = quantum.min(QUANTUM);
-                    if let LeaveReason::Waiting { next: Some(cell), .. } = leave {
+                    if let LeaveReason::Blocked { next: Some(cell), .. } = leave {
                         self.switch = Some(DirectSwitch { cell, until: turn.chain_end.unwrap_or(started + quantum) });
                     }
                     if matches!(leave, LeaveReason::Preempted | LeaveReason::Donating(_)) {
                         let ran = shared.machine.now().since(started);
-                        state.running(id).0.execution.quantum_rest = quantum.saturating_sub(ran);
+                        state.expect_living(id).0.execution.quantum_rest = quantum.saturating_sub(ran);
                     }
                     self.leave(&mut state, turn, (started, quantum), leave);
                     return state;
@@ -189,7 +189,7 @@ impl Worker {
 
     /// Loads a cell onto the vCPU: its vector state, and a new stamp if it last ran on another vCPU.
     fn load(&mut self, state: &mut State, id: CellId) -> Result<(), HostError> {
-        let (live, frames) = state.running(id);
+        let (live, frames) = state.expect_living(id);
         let execution = &mut live.execution;
         execution.transition(RunState::Running { vcpu: self.index });
         if execution.last_vcpu != Some(self.index) {
@@ -213,7 +213,7 @@ impl Worker {
         let id = turn.cell;
         if leave.keeps_vector() && self.shared.vector_owners {
             match self.vcpu.save_vector() {
-                Ok(saved) => state.running(id).0.execution.vector = Vector::Saved(saved),
+                Ok(saved) => state.expect_living(id).0.execution.vector = Vector::Saved(saved),
                 Err(error) => return state.end(id, End::Host(error.to_string())),
             }
         }
@@ -225,22 +225,22 @@ impl Worker {
             state.charge_given_up(turn, quantum.saturating_sub(ran));
         }
         if matches!(leave, LeaveReason::Preempted | LeaveReason::Relinquished) {
-            state.running(id).0.execution.displaced_at = Some(self.shared.machine.now());
+            state.expect_living(id).0.execution.displaced_at = Some(self.shared.machine.now());
         }
         match leave {
             LeaveReason::Preempted => {
-                state.running(id).0.cell.counters.preemptions += 1;
+                state.expect_living(id).0.cell.counters.preemptions += 1;
                 state.make_ready_after_quantum(id);
             }
             LeaveReason::Donating(donation) => {
-                state.running(id).0.donation = Some(donation);
+                state.expect_living(id).0.donation = Some(donation);
                 state.make_ready_after_quantum(id);
             }
             LeaveReason::Relinquished => state.make_ready(id, ReadyReason::Turn),
             LeaveReason::Idle { until } => state.make_idle(id, until),
-            LeaveReason::Waiting { until, .. } => state.make_waiting(id, until),
+            LeaveReason::Blocked { until, .. } => state.make_blocked(id, until),
             LeaveReason::AwaitingFlush => {
-                state.running(id).0.execution.transition(RunState::AwaitingMemory);
+                state.expect_living(id).0.execution.transition(RunState::AwaitingMemory);
                 state.flushes.awaited_by.push(id);
             }
             LeaveReason::AwaitingSwapOut => state.block_until_swap_out(id),
@@ -263,7 +263,7 @@ impl Worker {
 
 /// The quantum of a cell: what it has left of the last one, or a new one.
 fn take_quantum(state: &mut State, id: CellId, is_alone: bool) -> Duration {
-    match (is_alone, std::mem::take(&mut state.running(id).0.execution.quantum_rest)) {
+    match (is_alone, std::mem::take(&mut state.expect_living(id).0.execution.quantum_rest)) {
         (true, _) => LONE_QUANTUM,
         (false, Duration::ZERO) => QUANTUM,
         (false, rest) => rest,
@@ -272,7 +272,7 @@ fn take_quantum(state: &mut State, id: CellId, is_alone: bool) -> Duration {
 
 /// Counts the time for which a cell waited for this vCPU.
 fn add_steal_time(state: &mut State, id: CellId, now: Nanos) {
-    let (live, frames) = state.running(id);
+    let (live, frames) = state.expect_living(id);
     if let Some(since) = live.execution.displaced_at.take() {
         // The page is mapped for the cell's whole life. Without it, only the cell's own accounting would differ.
         let _ = live.cell.add_steal_time(frames, now.since(since));

@@ -14,7 +14,7 @@ use crate::limits::{CONSOLE_BYTES, CONSOLE_PIECES};
 use crate::memory::{CopyAuthority, CopyError, Frames, SpaceSet};
 use pando_abi::layout::{CONSOLE_RINGS, CONTROL_RINGS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{ConsoleRings, ControlRings, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
+use pando_abi::ring::{ConsoleRings, ControlRings, ERRORS, FAULTED, NO_READER, NOTES, OUTPUT};
 use std::collections::VecDeque;
 use std::mem::{self, offset_of};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -77,7 +77,7 @@ struct Buffers {
     output_bytes: usize,
     output_closed: bool,
     /// Streams that have no reader any more.
-    unread: Vec<Stream>,
+    closed_streams: Vec<Stream>,
     /// There was new output, room for input, a first request for it, or the end, since this was last asked.
     is_changed: bool,
     /// Called when there is new output, or room for input.
@@ -183,7 +183,7 @@ impl ConsolePort {
         buffers.input_wanted
     }
 
-    /// Closes a stream for reading: the cell's later writes to it complete as [`UNREAD`], and its unread output is dropped.
+    /// Closes a stream for reading: the cell's later writes to it complete as [`NO_READER`], and its unread output is dropped.
     pub fn close_stream(&self, stream: Stream) {
         self.drop_stream(stream);
         (self.wake)();
@@ -265,8 +265,8 @@ impl ConsolePort {
     /// Closes a stream for reading, as [`ConsolePort::close_stream`] does.
     pub(crate) fn drop_stream(&self, stream: Stream) {
         let mut buffers = self.lock();
-        if !buffers.unread.contains(&stream) {
-            buffers.unread.push(stream);
+        if !buffers.closed_streams.contains(&stream) {
+            buffers.closed_streams.push(stream);
         }
         buffers.output.retain(|(other, _)| *other != stream);
         buffers.output_bytes = buffers.output.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -358,7 +358,7 @@ impl ConsolePort {
     /// Appends output for the owner, however much is buffered already.
     pub fn append_output(&self, stream: Stream, bytes: Vec<u8>) {
         let mut buffers = self.lock();
-        if !bytes.is_empty() && !buffers.unread.contains(&stream) {
+        if !bytes.is_empty() && !buffers.closed_streams.contains(&stream) {
             buffers.append(stream, bytes);
             buffers.announce();
             self.changed.notify_all();
@@ -378,8 +378,8 @@ impl ConsolePort {
     }
 
     /// Whether the owner has closed a stream for reading.
-    pub fn is_unread(&self, stream: Stream) -> bool {
-        self.lock().unread.contains(&stream)
+    pub fn is_stream_closed(&self, stream: Stream) -> bool {
+        self.lock().closed_streams.contains(&stream)
     }
 }
 
@@ -484,9 +484,9 @@ impl Console {
             // The cell may have shortened the descriptor since its first part was sent.
             let left = length.saturating_sub(self.progress) as usize;
             let mut buffers = self.port.lock();
-            if buffers.unread.contains(&stream) {
+            if buffers.closed_streams.contains(&stream) {
                 drop(buffers);
-                self.finish_transmit(frames, memory, UNREAD)?;
+                self.finish_transmit(frames, memory, NO_READER)?;
                 moved = true;
                 continue;
             }

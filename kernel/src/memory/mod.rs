@@ -62,7 +62,7 @@ pub(crate) use image::{BuildProgress, MemoryLayout, list_image};
 pub(crate) use image::{
     DifferenceTooLarge, MemoryDifference, MemoryExport, MemoryImage, MemoryRestore, PageSource, RestoreError, RestoreProgress,
 };
-pub use paging::{Access, BlockRead, BlockRequest, CopyAuthority, CopyError, Fault, MemoryError};
+pub use paging::{Access, BlockRead, BlockRequest, CopyAuthority, CopyError, FaultOutcome, MemoryError};
 pub(crate) use prefetch::{PrefetchBatch, PrefetchSet, TrainingTraces};
 pub use prefetch::{StartMode, StartTrace};
 pub use rules::Rules;

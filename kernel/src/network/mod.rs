@@ -11,7 +11,7 @@ pub mod address;
 mod anti_spoofing;
 pub mod buffers;
 pub mod link;
-mod listener;
+mod packet_capture;
 mod queue;
 mod switch;
 
@@ -64,9 +64,9 @@ impl Default for NetworkConfig {
     }
 }
 
-/// A capture listener; like a port, not reused while it can be named.
+/// A packet capture; like a port, not reused while it can be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListenerId {
+pub(crate) struct PacketCaptureId {
     network: NetworkId,
     index: usize,
 }
@@ -147,7 +147,7 @@ impl Networks {
         Some(id)
     }
 
-    /// Removes a network. `false`: a port or a listener is in use.
+    /// Removes a network. `false`: a port or a packet capture is in use.
     pub(crate) fn remove(&mut self, network: NetworkId) -> bool {
         let is_idle = self.switches.get(network).is_none_or(Switch::is_idle);
         if is_idle {
@@ -179,26 +179,26 @@ impl Networks {
         Some(PortId { network, index })
     }
 
-    /// Adds a capture listener, which receives every frame that a switch carries. `None`: there is no such network.
-    pub(crate) fn add_listener(&mut self, network: NetworkId, wake: Wake) -> Option<ListenerId> {
-        let index = self.switches.get_mut(network)?.listeners.insert(wake);
-        Some(ListenerId { network, index })
+    /// Adds a packet capture, which receives every frame that a switch carries. `None`: there is no such network.
+    pub(crate) fn add_capture(&mut self, network: NetworkId, wake: Wake) -> Option<PacketCaptureId> {
+        let index = self.switches.get_mut(network)?.captures.insert(wake);
+        Some(PacketCaptureId { network, index })
     }
 
-    /// Takes a listener's oldest frame, with the time at which it was captured.
-    pub(crate) fn take_captured(&mut self, listener: ListenerId) -> Option<(Nanos, Bytes)> {
-        self.switches.get_mut(listener.network)?.listeners.take(listener.index)
+    /// Takes a packet capture's oldest frame, with the time at which it was captured.
+    pub(crate) fn take_captured(&mut self, capture: PacketCaptureId) -> Option<(Nanos, Bytes)> {
+        self.switches.get_mut(capture.network)?.captures.take(capture.index)
     }
 
-    /// Number of frames that a listener has lost.
-    pub(crate) fn lost_captures(&self, listener: ListenerId) -> u64 {
-        self.switches.get(listener.network).map_or(0, |switch| switch.listeners.lost(listener.index))
+    /// Number of frames that a packet capture has lost.
+    pub(crate) fn lost_captures(&self, capture: PacketCaptureId) -> u64 {
+        self.switches.get(capture.network).map_or(0, |switch| switch.captures.lost(capture.index))
     }
 
-    /// Removes a listener.
-    pub(crate) fn remove_listener(&mut self, listener: ListenerId) {
-        if let Some(switch) = self.switches.get_mut(listener.network) {
-            switch.listeners.remove(listener.index);
+    /// Removes a packet capture.
+    pub(crate) fn remove_capture(&mut self, capture: PacketCaptureId) {
+        if let Some(switch) = self.switches.get_mut(capture.network) {
+            switch.captures.remove(capture.index);
         }
     }
 

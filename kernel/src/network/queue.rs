@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Queues of frames at a port, fair among senders.
 
-use crate::cell::traffic::Load;
+use crate::cell::traffic::TrafficCount;
 use crate::limits::{QUEUE_BYTES, QUEUE_FRAMES};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +18,7 @@ pub trait PacketScheduler: Send {
     fn pop(&mut self) -> Option<Bytes>;
 
     /// Frames and bytes in the queue.
-    fn waiting(&self) -> Load;
+    fn waiting(&self) -> TrafficCount;
 }
 
 /// Frames of one sender.
@@ -41,7 +41,7 @@ pub struct RoundRobin {
     senders: BTreeMap<u32, Sender>,
     /// Senders with queued frames, in the order of their turns.
     turns: VecDeque<u32>,
-    waiting: Load,
+    waiting: TrafficCount,
     weight: usize,
 }
 
@@ -110,7 +110,7 @@ impl PacketScheduler for RoundRobin {
         Some(frame)
     }
 
-    fn waiting(&self) -> Load {
+    fn waiting(&self) -> TrafficCount {
         self.waiting
     }
 }

@@ -9,12 +9,12 @@
 use super::address::{Addresses, Mac};
 use super::anti_spoofing::{contains_all_checked, passes_filter};
 use super::link::{Forwarding, Link, LinkState};
-use super::listener::Listeners;
+use super::packet_capture::PacketCaptures;
 use super::queue::{PacketScheduler, RoundRobin};
 use super::{NetworkConfig, Owner, Wake};
 use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
-use crate::limits::{CARD_PIECE, LEARNED_ADDRESSES, MAX_PORTS, RESTING_PORTS};
+use crate::limits::{CARD_PIECE, LEARNED_ADDRESSES, MAX_PORTS, PORT_REUSE_QUARANTINE};
 use bytes::Bytes;
 use pando_abi::frame::ETHERNET_HEADER;
 use pando_machine::Nanos;
@@ -85,8 +85,8 @@ pub(super) struct Switch {
     free: VecDeque<u32>,
     /// Indices of the host ports, which receive frames for unknown addresses.
     host_ports: Vec<u32>,
-    /// Capture listeners.
-    pub(super) listeners: Listeners,
+    /// Packet captures.
+    pub(super) captures: PacketCaptures,
     /// Port of each Ethernet address.
     mac_table: HashMap<Mac, u32>,
     /// How many of these were learned.
@@ -105,7 +105,7 @@ impl Switch {
             ports: Vec::new(),
             free: VecDeque::new(),
             host_ports: Vec::new(),
-            listeners: Listeners::default(),
+            captures: PacketCaptures::default(),
             mac_table: HashMap::new(),
             learned: 0,
             delayed: BinaryHeap::new(),
@@ -121,7 +121,7 @@ impl Switch {
 
     fn insert(&mut self, owner: Owner, link: Link) -> Option<(u32, Addresses)> {
         // Connections to a cell that has ended must not reach the next one.
-        let resting = if self.config.is_isolated && (self.ports.len() as u32) < MAX_PORTS { RESTING_PORTS } else { 0 };
+        let resting = if self.config.is_isolated && (self.ports.len() as u32) < MAX_PORTS { PORT_REUSE_QUARANTINE } else { 0 };
         let free = if self.free.len() > resting { self.free.pop_front() } else { None };
         let index = free.unwrap_or(self.ports.len() as u32);
         let addresses = self.config.pool.port(index)?;
@@ -176,9 +176,9 @@ impl Switch {
         }
     }
 
-    /// Whether no port and no listener is in use.
+    /// Whether no port and no packet capture is in use.
     pub(super) fn is_idle(&self) -> bool {
-        self.ports.iter().all(Option::is_none) && self.listeners.is_empty()
+        self.ports.iter().all(Option::is_none) && self.captures.is_empty()
     }
 
     fn port(&mut self, index: u32) -> Option<&mut Port> {
@@ -211,13 +211,13 @@ impl Switch {
     }
 
     /// The cell into whose memory a frame of `length` bytes beginning with `head` may be copied at once, and its port. The frame
-    /// must be for one cell whose queue is empty; no link delay and no listener may apply.
+    /// must be for one cell whose queue is empty; no link delay and no packet capture may apply.
     pub(super) fn shortcut(&self, index: u32, head: &[u8], length: usize) -> Option<(u32, &Owner)> {
         let port = |index: u32| self.ports.get(index as usize)?.as_ref();
         let sender = port(index)?;
         let is_sound = !self.config.is_isolated && (ETHERNET_HEADER..=self.largest()).contains(&length) && contains_all_checked(head);
         let passes_filter = sender.addresses.is_some_and(|own| passes_filter(head, &own));
-        if !is_sound || !passes_filter || !sender.link.is_perfect() || !self.listeners.is_empty() {
+        if !is_sound || !passes_filter || !sender.link.is_perfect() || !self.captures.is_empty() {
             return None;
         }
         let target = *self.mac_table.get(&Mac(*head.first_chunk()?))?;
@@ -242,7 +242,7 @@ impl Switch {
     pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) -> usize {
         let is_group = frame.first().is_some_and(|first| first & 1 != 0);
         let fan_out = if is_group && !self.is_confined(index) { self.ports.len() } else { 1 + self.host_ports.len() };
-        let fan_out = fan_out + self.listeners.len();
+        let fan_out = fan_out + self.captures.len();
         self.receive(index, frame, now, woken);
         fan_out
     }
@@ -306,7 +306,7 @@ impl Switch {
         let Some((target, rest)) = frame.split_first_chunk::<6>() else { return };
         let Some(source) = rest.first_chunk::<6>() else { return };
         let (target, source) = (Mac(*target), Mac(*source));
-        self.listeners.capture(frame, now);
+        self.captures.capture(frame, now);
         self.learn_address(source, sender);
         let known = self.mac_table.get(&target).copied().filter(|_| !target.is_group());
         if self.is_confined(sender) {

@@ -11,7 +11,7 @@
 
 use super::scheduler::{ReadyReason, Scheduler};
 use crate::cell::CellId;
-use crate::cell::share::Weight;
+use crate::cell::cpu_limit::Weight;
 use crate::limits::{OVERTAKING, QUANTUM};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,14 +55,14 @@ struct SchedulingEntity {
     /// CPU time that it has used, in nanoseconds at the default weight.
     virtual_time: u64,
     /// Its place in the queue of its group, if it waits.
-    place: Option<Place>,
+    place: Option<QueueKey>,
     /// It is a child that has never waited.
     is_new: bool,
 }
 
 /// A place in the queue of a group. The least is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct QueueKey {
     class: Class,
     /// The virtual time, in class [`Class::Fair`].
     virtual_time: u64,
@@ -92,8 +92,8 @@ enum EntityName {
 /// Entities that wait, by their places. One entity alone takes no allocation, as is usual at the levels of a deep family.
 #[derive(Debug, Default)]
 struct Queue {
-    first: Option<(Place, EntityName)>,
-    others: BTreeMap<Place, EntityName>,
+    first: Option<(QueueKey, EntityName)>,
+    others: BTreeMap<QueueKey, EntityName>,
 }
 
 impl Queue {
@@ -102,17 +102,17 @@ impl Queue {
     }
 
     /// The last place.
-    fn last(&self) -> Option<Place> {
+    fn last(&self) -> Option<QueueKey> {
         self.others.last_key_value().map(|(place, _)| *place).or(self.first.map(|(place, _)| place))
     }
 
     /// The first place from this one on.
-    fn first_from(&self, start: Place) -> Option<Place> {
+    fn first_from(&self, start: QueueKey) -> Option<QueueKey> {
         let (first, _) = self.first?;
         if first >= start { Some(first) } else { self.others.range(start..).next().map(|(place, _)| *place) }
     }
 
-    fn insert(&mut self, place: Place, name: EntityName) {
+    fn insert(&mut self, place: QueueKey, name: EntityName) {
         match self.first.replace((place, name)) {
             None => {}
             Some(first) if place < first.0 => drop(self.others.insert(first.0, first.1)),
@@ -123,7 +123,7 @@ impl Queue {
         }
     }
 
-    fn remove(&mut self, place: Place) -> Option<EntityName> {
+    fn remove(&mut self, place: QueueKey) -> Option<EntityName> {
         if self.first.is_some_and(|(first, _)| first == place) {
             return std::mem::replace(&mut self.first, self.others.pop_first()).map(|(_, name)| name);
         }
@@ -145,10 +145,10 @@ impl Group {
     /// Takes the next entity out of the queue.
     fn pop(&mut self) -> Option<EntityName> {
         let (first, _) = self.queue.first?;
-        let is_woken = |place: Place| place.class == Class::Woken;
+        let is_woken = |place: QueueKey| place.class == Class::Woken;
         let has_others = self.queue.last().is_some_and(|last| !is_woken(last));
         let place = if is_woken(first) && has_others && self.overtaken >= OVERTAKING {
-            self.queue.first_from(Place { class: Class::Interrupted, virtual_time: 0, sequence: 0 }).unwrap_or(first)
+            self.queue.first_from(QueueKey { class: Class::Interrupted, virtual_time: 0, sequence: 0 }).unwrap_or(first)
         } else {
             first
         };
@@ -210,9 +210,9 @@ impl FairShare {
         entity.virtual_time = entity.virtual_time.max(min_virtual_time.saturating_add(debit));
         let is_ahead = entity.virtual_time - min_virtual_time > virtual_time(QUANTUM, weight);
         let place = match reason {
-            ReadyReason::Woken if !is_ahead => Place { class: Class::Woken, virtual_time: 0, sequence },
-            ReadyReason::Interrupted => Place { class: Class::Interrupted, virtual_time: 0, sequence: u64::MAX - sequence },
-            ReadyReason::Turn | ReadyReason::Woken => Place { class: Class::Fair, virtual_time: entity.virtual_time, sequence },
+            ReadyReason::Woken if !is_ahead => QueueKey { class: Class::Woken, virtual_time: 0, sequence },
+            ReadyReason::Interrupted => QueueKey { class: Class::Interrupted, virtual_time: 0, sequence: u64::MAX - sequence },
+            ReadyReason::Turn | ReadyReason::Woken => QueueKey { class: Class::Fair, virtual_time: entity.virtual_time, sequence },
         };
         if before.is_some_and(|before| before <= place) {
             return false;
@@ -301,7 +301,7 @@ impl FairShare {
         entity.virtual_time = entity.virtual_time.saturating_add(virtual_time(time, weight));
         let (virtual_time, before) = (entity.virtual_time, entity.place.filter(|place| place.class == Class::Fair));
         if let Some(before) = before {
-            let place = Place { virtual_time, ..before };
+            let place = QueueKey { virtual_time, ..before };
             entity.place = Some(place);
             if let Some(group) = self.group_of(name) {
                 group.queue.remove(before);

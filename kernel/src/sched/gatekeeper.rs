@@ -45,7 +45,7 @@ pub trait Gatekeeper: Send {
 pub struct Fifo {
     /// The queues of the classes, each by the order of arrival.
     waiting: [BTreeMap<u64, CellId>; CLASSES],
-    places: HashMap<CellId, Place>,
+    places: HashMap<CellId, QueuePosition>,
     /// Number of cells that were queued.
     queued: u64,
     /// Admitted cells of the class [`Class::Ordinary`] that have not settled.
@@ -68,7 +68,7 @@ const CLASSES: usize = 3;
 
 /// A place in the queue of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct QueuePosition {
     class: Class,
     number: u64,
 }
@@ -93,22 +93,22 @@ impl Fifo {
     }
 
     /// The place of the next cell, given enough memory.
-    fn next(&self) -> Option<Place> {
+    fn next(&self) -> Option<QueuePosition> {
         let first = |class: Class| {
             let (number, _) = self.waiting[class as usize].first_key_value()?;
-            Some(Place { class, number: *number })
+            Some(QueuePosition { class, number: *number })
         };
         let ordinary = first(Class::Ordinary).filter(|_| self.starting.len() < self.most_starting);
         let in_order = || ordinary.into_iter().chain(first(Class::Nested)).min_by_key(|place| place.number);
         first(Class::Expedited).or_else(in_order)
     }
 
-    fn insert(&mut self, cell: CellId, place: Place) {
+    fn insert(&mut self, cell: CellId, place: QueuePosition) {
         self.waiting[place.class as usize].insert(place.number, cell);
         self.places.insert(cell, place);
     }
 
-    fn remove(&mut self, cell: CellId) -> Option<Place> {
+    fn remove(&mut self, cell: CellId) -> Option<QueuePosition> {
         let place = self.places.remove(&cell)?;
         self.waiting[place.class as usize].remove(&place.number);
         Some(place)
@@ -116,7 +116,7 @@ impl Fifo {
 
     fn append(&mut self, cell: CellId, class: Class) {
         self.queued += 1;
-        self.insert(cell, Place { class, number: self.queued });
+        self.insert(cell, QueuePosition { class, number: self.queued });
     }
 }
 
@@ -148,7 +148,7 @@ impl Gatekeeper for Fifo {
 
     fn expedite(&mut self, cell: CellId) {
         if let Some(place) = self.remove(cell) {
-            self.insert(cell, Place { class: Class::Expedited, ..place });
+            self.insert(cell, QueuePosition { class: Class::Expedited, ..place });
         }
     }
 

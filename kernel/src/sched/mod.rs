@@ -2,14 +2,14 @@
 //! Scheduling policies, each a small trait with a default: admission, the choice of the next cell, the victim when memory is
 //! short.
 
-pub(crate) mod allowance;
+pub(crate) mod cpu_budget;
 pub(crate) mod donation;
 pub mod fair_share;
 pub mod gatekeeper;
-pub mod pressure;
+pub mod oom;
 pub mod scheduler;
 
 pub use fair_share::FairShare;
 pub use gatekeeper::{Fifo, Gatekeeper};
-pub use pressure::{LargestFirst, MemoryPolicy};
+pub use oom::{LargestFirst, OomPolicy};
 pub use scheduler::{ReadyReason, Scheduler};

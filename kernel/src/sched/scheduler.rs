@@ -2,7 +2,7 @@
 //! The scheduler: decides which runnable cell runs next (Denali section 3.2.1).
 
 use crate::cell::CellId;
-use crate::cell::share::Weight;
+use crate::cell::cpu_limit::Weight;
 use std::time::Duration;
 
 /// Why a cell became runnable.

@@ -115,7 +115,7 @@ fn a_cell_is_stopped_however_little_memory_it_has_left() {
         let id = hoarder(&kernel, &disk, pages);
         disk.wait_for_reader();
         // It has written nothing yet.
-        kernel.freeze_as_it_stands(id).expect("it was started");
+        kernel.force_freeze(id).expect("it was started");
         disk.hold(false);
         assert_eq!(kernel.wait_frozen(id), Ok(()), "{pages} pages");
         let clone = kernel.clone_cell(id, QUOTA).expect("it is a template");

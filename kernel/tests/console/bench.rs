@@ -154,23 +154,23 @@ impl Bench {
     }
 
     /// Receives `bytes` bytes of output, and checks that there is no more in the last piece.
-    pub fn hear(&self, bytes: usize) -> Vec<(Stream, Vec<u8>)> {
-        let mut heard = Vec::new();
+    pub fn receive(&self, bytes: usize) -> Vec<(Stream, Vec<u8>)> {
+        let mut received = Vec::new();
         let mut count = 0;
         while count < bytes {
             let (stream, piece) = self.port.receive().expect("the cell lives");
             count += piece.len();
-            heard.push((stream, piece));
+            received.push((stream, piece));
         }
         assert_eq!(count, bytes, "more than was expected");
-        heard
+        received
     }
 
     /// Receives `bytes` bytes of output, all from one stream.
-    pub fn hear_from(&self, stream: Stream, bytes: usize) -> Vec<u8> {
-        let heard = self.hear(bytes);
-        assert!(heard.iter().all(|(from, _)| *from == stream));
-        heard.into_iter().flat_map(|(_, bytes)| bytes).collect()
+    pub fn receive_from(&self, stream: Stream, bytes: usize) -> Vec<u8> {
+        let received = self.receive(bytes);
+        assert!(received.iter().all(|(from, _)| *from == stream));
+        received.into_iter().flat_map(|(_, bytes)| bytes).collect()
     }
 
     /// Ends the cell, and checks that no output is left and all memory comes back.

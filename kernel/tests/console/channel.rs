@@ -40,7 +40,7 @@ fn a_console_that_waits_holds_no_channel_up() {
         bench.kick();
         assert_eq!(channel.receive(), Some((Stream::Output, vec![0; 3])));
         assert_eq!((bench.taken(TestRing::Answers), bench.taken(TestRing::Receive)), (1, 0));
-        assert_eq!(bench.hear_from(Stream::Output, bench.taken(TestRing::Transmit) as usize * (1 << 18)).len(), 1 << 20);
+        assert_eq!(bench.receive_from(Stream::Output, bench.taken(TestRing::Transmit) as usize * (1 << 18)).len(), 1 << 20);
         drop(bench);
     }
 }

@@ -71,7 +71,7 @@ fn a_clone_has_none_until_its_own_is_opened() {
 fn a_template_has_no_control_channel() {
     for mut bench in Bench::both() {
         let control = bench.lab.kernel.control(bench.id).expect("it lives");
-        bench.lab.kernel.freeze_as_it_stands(bench.id).expect("it was started");
+        bench.lab.kernel.force_freeze(bench.id).expect("it was started");
         bench.lab.run_all();
         assert_eq!(control.receive(), None);
         assert!(matches!(bench.lab.kernel.control(bench.id), Err(OperatorError::WrongState(_))));

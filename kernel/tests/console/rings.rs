@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, MEMORY, TestRing};
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
-use pando_abi::ring::{Descriptor, ERRORS, OUTPUT, UNREAD};
+use pando_abi::ring::{Descriptor, ERRORS, NO_READER, OUTPUT};
 use pando_kernel::limits::CONSOLE_BYTES;
 use pando_kernel::{End, Stream};
 use pando_testing::lab::QUOTA;
@@ -23,8 +23,8 @@ fn output_arrives_in_order_and_by_stream() {
         bench.kick();
         assert_eq!(bench.taken(TestRing::Transmit), 3);
         let wanted = [(Stream::Output, &b"hello,"[..]), (Stream::Errors, b"alas\n"), (Stream::Output, b" world\n")];
-        for (heard, (stream, bytes)) in bench.hear(18).into_iter().zip(wanted) {
-            assert_eq!(heard, (stream, bytes.to_vec()));
+        for (received, (stream, bytes)) in bench.receive(18).into_iter().zip(wanted) {
+            assert_eq!(received, (stream, bytes.to_vec()));
         }
         let lengths = [0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length);
         assert_eq!(lengths, [6, 5, 7]);
@@ -87,11 +87,11 @@ fn a_cell_whose_output_is_not_read_is_held_back() {
         }
         assert_eq!(bench.taken(TestRing::Transmit), (CONSOLE_BYTES / piece) as u64);
         // Receiving makes room, and wakes the cell once there is much.
-        let mut heard = bench.hear_from(Stream::Output, CONSOLE_BYTES);
+        let mut received = bench.receive_from(Stream::Output, CONSOLE_BYTES);
         bench.lab.run_all();
         assert_eq!(bench.taken(TestRing::Transmit), count as u64);
-        heard.extend(bench.hear_from(Stream::Output, CONSOLE_BYTES));
-        assert!(heard == said, "bytes were lost, repeated or changed");
+        received.extend(bench.receive_from(Stream::Output, CONSOLE_BYTES));
+        assert!(received == said, "bytes were lost, repeated or changed");
         bench.close();
     }
 }
@@ -114,7 +114,7 @@ fn output_posted_before_the_end_is_received() {
             bench.post(TestRing::Transmit, MEMORY, MAX_DESCRIPTOR_BYTES, ERRORS);
         }
         bench.lab.kernel.end(bench.id, End::TimedOut).expect("it lives");
-        assert!(bench.hear_from(Stream::Output, CONSOLE_BYTES) == pattern(CONSOLE_BYTES));
+        assert!(bench.receive_from(Stream::Output, CONSOLE_BYTES) == pattern(CONSOLE_BYTES));
         assert_eq!(bench.port.receive(), Some((Stream::Output, b"step 1\n".to_vec())));
         let mut rest = Vec::new();
         while let Some((stream, bytes)) = bench.port.receive() {
@@ -135,8 +135,8 @@ fn a_descriptor_reaches_so_far_and_no_further() {
         bench.post(TestRing::Transmit, MEMORY, most as u32 + 100, OUTPUT);
         bench.post(TestRing::Transmit, MEMORY, u32::MAX - 1, OUTPUT);
         bench.kick();
-        let heard = bench.hear_from(Stream::Output, 3 * most);
-        assert!(heard.chunks(most).all(|chunk| chunk == &said[..most]));
+        let received = bench.receive_from(Stream::Output, 3 * most);
+        assert!(received.chunks(most).all(|chunk| chunk == &said[..most]));
         // Each has the number of taken bytes as its length.
         assert_eq!([0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length), [most as u32; 3]);
         bench.send(&said);
@@ -169,9 +169,9 @@ fn little_pieces_do_not_pile_up() {
                     break;
                 }
             }
-            let heard = bench.hear(said);
-            assert!(heard.len() <= most, "{} pieces", heard.len());
-            let letters: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
+            let received = bench.receive(said);
+            assert!(received.len() <= most, "{} pieces", received.len());
+            let letters: Vec<u8> = received.into_iter().flat_map(|(_, bytes)| bytes).collect();
             assert!(letters.iter().enumerate().all(|(index, letter)| *letter == b"ab"[index % 2]));
         }
         bench.close();
@@ -191,7 +191,7 @@ fn a_clone_goes_on_in_its_rings_with_empty_buffers() {
         bench.kick();
         bench.lab.kernel.start(clone).expect("it was not started before");
         bench.lab.run_all();
-        assert_eq!(bench.hear_from(Stream::Output, 9), b"mine and ");
+        assert_eq!(bench.receive_from(Stream::Output, 9), b"mine and ");
         // The clone was made before the second descriptor was posted, and posts its own.
         let address = pando_abi::layout::CONSOLE_RINGS;
         let mut posted = [0; 8];
@@ -255,7 +255,7 @@ fn a_cell_withdraws_unprocessed_descriptors() {
         assert_eq!(bench.taken(TestRing::Transmit), pieces.len() as u64);
         let lengths: Vec<u32> = (stuck..stuck + 2).map(|index| bench.descriptor(TestRing::Transmit, index).length).collect();
         assert_eq!(lengths, [CONSOLE_BYTES as u32 % 200_000, 0]);
-        assert_eq!(bench.hear_from(Stream::Output, CONSOLE_BYTES), said[..CONSOLE_BYTES]);
+        assert_eq!(bench.receive_from(Stream::Output, CONSOLE_BYTES), said[..CONSOLE_BYTES]);
         bench.close();
     }
 }
@@ -271,7 +271,7 @@ fn a_cell_learns_that_a_stream_has_no_reader() {
         bench.post(TestRing::Transmit, MEMORY, 7, OUTPUT);
         bench.post(TestRing::Transmit, MEMORY, 7, ERRORS);
         bench.kick();
-        assert_eq!([0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length), [7, UNREAD, 7]);
+        assert_eq!([0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length), [7, NO_READER, 7]);
         assert_eq!(bench.port.receive(), Some((Stream::Errors, b"unheard".to_vec())), "the other stream goes on");
         bench.close();
     }

@@ -92,23 +92,23 @@ fn a_long_stream_goes_through_a_cell_in_little_memory() {
                 port.close_input();
             }
         });
-        let mut heard = 0;
+        let mut received = 0;
         let mut rest: Vec<u8> = Vec::new();
         while let Some((stream, piece)) = port.receive() {
             assert_eq!(stream, Stream::Output);
-            heard += piece.len();
+            received += piece.len();
             rest.extend(piece);
             // In transit: one input buffer, one output buffer, and the cell's own.
-            let on_the_way = sent.load(Ordering::SeqCst).saturating_sub(heard);
+            let on_the_way = sent.load(Ordering::SeqCst).saturating_sub(received);
             assert!(on_the_way <= 2 * CONSOLE_BYTES + BUFFER as usize + CHUNK, "{on_the_way} bytes are on the way");
             let whole = rest.len() / CHUNK * CHUNK;
             for (index, found) in rest[..whole].chunks(CHUNK).enumerate() {
-                let at = (heard - rest.len()) as u64 + (index * CHUNK) as u64;
+                let at = (received - rest.len()) as u64 + (index * CHUNK) as u64;
                 assert!(found == chunk(at, CHUNK), "bytes after {at} were lost, repeated or changed");
             }
             rest.drain(..whole);
         }
-        assert_eq!((heard as u64, rest.len()), (bytes, 0));
+        assert_eq!((received as u64, rest.len()), (bytes, 0));
         sender.join().expect("all was sent");
         assert_eq!(kernel.wait(id).expect("it has ended").end, End::Exited { status: 6 });
         kernel.settle();

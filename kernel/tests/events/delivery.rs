@@ -85,7 +85,7 @@ fn masked_events_wait_and_the_others_come() {
 /// Events become pending without an upcall.
 #[test]
 fn no_upcall_where_the_libos_does_not_want_one() {
-    let inside = Control { leave_start: CODE, leave_end: CODE + 0x80, ..application() };
+    let inside = Control { exit_path_start: CODE, exit_path_end: CODE + 0x80, ..application() };
     let rows = [
         ("all masked", Control { mask: u64::MAX, ..application() }),
         ("critical", Control { critical: 1, ..application() }),
@@ -93,7 +93,7 @@ fn no_upcall_where_the_libos_does_not_want_one() {
         ("in the libOS", Control { level: 1, ..application() }),
         ("in the libOS, deeper", Control { level: 2, ..application() }),
         ("at no level there is", Control { level: u64::MAX, ..application() }),
-        ("on the way out", inside),
+        ("in the exit path", inside),
         ("without an entry", Control { event_entry: 0, ..application() }),
     ];
     for mut lab in Lab::both() {
@@ -285,7 +285,7 @@ fn an_exception_that_is_on_its_way_comes_before_an_event() {
         let code = with_handlers(&program, &exceptions, &events);
         let handlers = CODE + EXCEPTION_ENTRY as u64;
         let id = lab.cell(&code);
-        set_control(&lab, id, &Control { leave_start: handlers, leave_end: CODE + code.len() as u64, ..application() });
+        set_control(&lab, id, &Control { exit_path_start: handlers, exit_path_end: CODE + code.len() as u64, ..application() });
         lab.kernel.start(id).expect("it was not started before");
         let Lab { kernel, workers, .. } = &mut lab;
         let kernel = &*kernel;

@@ -125,7 +125,7 @@ fn simple() -> Vec<(Hypercall, BlockRequest)> {
         ]);
     }
     for segment in [1, u64::from(MAX_SEGMENTS), 1 << 32, u64::MAX] {
-        rows.push((Hypercall::Share { segment, space: CURRENT_SPACE, address: SEGMENT }, Err(NoSuchSegment)));
+        rows.push((Hypercall::SegmentMount { segment, space: CURRENT_SPACE, address: SEGMENT }, Err(NoSuchSegment)));
         rows.push((Hypercall::SegmentDestroy { segment }, Err(NoSuchSegment)));
     }
     for flags in [0x20, 1 << 63, u64::MAX] {
@@ -151,9 +151,9 @@ fn simple() -> Vec<(Hypercall, BlockRequest)> {
     rows.push((write(CODE, CODE, 4096), Ok(0)));
     rows.push((unmap(SYSTEM, SLOT_SIZE >> 13), Err(ReadOnly)));
     for address in [1, 0x1000, SLOT_SIZE + 0x1000, 1 << 47, 1 << 63, u64::MAX] {
-        rows.push((Hypercall::Share { segment: 0, space: CURRENT_SPACE, address }, Err(ReadOnly)));
+        rows.push((Hypercall::SegmentMount { segment: 0, space: CURRENT_SPACE, address }, Err(ReadOnly)));
     }
-    rows.push((Hypercall::Share { segment: 0, space: CURRENT_SPACE, address: SEGMENT }, Err(ReadOnly)));
+    rows.push((Hypercall::SegmentMount { segment: 0, space: CURRENT_SPACE, address: SEGMENT }, Err(ReadOnly)));
     rows.push((Hypercall::Inspect { space: CURRENT_SPACE, address: 1 << 47 }, Err(BadAddress)));
     rows.push((Hypercall::Inspect { space: CURRENT_SPACE, address: FREE }, Ok(0)));
     rows.push((count(SEGMENT, SLOT_SIZE / PAGE_SIZE), Ok(0)));
@@ -163,19 +163,19 @@ fn simple() -> Vec<(Hypercall, BlockRequest)> {
 /// Calls that depend on earlier ones.
 fn in_turn() -> Vec<(Hypercall, BlockRequest)> {
     use Refusal::{BadAddress, Busy, SlotTaken};
-    let share = |address| Hypercall::Share { segment: 1, space: CURRENT_SPACE, address };
+    let mount = |address| Hypercall::SegmentMount { segment: 1, space: CURRENT_SPACE, address };
     vec![
         (Hypercall::SpaceDestroy { space: CURRENT_SPACE }, Err(Busy)),
         (Hypercall::SpaceDestroy { space: 0 }, Err(Busy)),
         (Hypercall::SegmentDestroy { segment: 0 }, Err(Busy)),
         (Hypercall::SegmentCreate {}, Ok(1)),
-        (share(SEGMENT + 0x1000), Err(BadAddress)),
-        (share(1 << 47), Err(BadAddress)),
-        (share(SYSTEM), Err(SlotTaken)),
-        (share(0), Err(BadAddress)),
-        (share((SLOTS as u64 - 1) * SLOT_SIZE), Err(BadAddress)),
-        (share(SEGMENT), Ok(0)),
-        (share(SEGMENT), Err(SlotTaken)),
+        (mount(SEGMENT + 0x1000), Err(BadAddress)),
+        (mount(1 << 47), Err(BadAddress)),
+        (mount(SYSTEM), Err(SlotTaken)),
+        (mount(0), Err(BadAddress)),
+        (mount((SLOTS as u64 - 1) * SLOT_SIZE), Err(BadAddress)),
+        (mount(SEGMENT), Ok(0)),
+        (mount(SEGMENT), Err(SlotTaken)),
         (Hypercall::SegmentDestroy { segment: 1 }, Err(Busy)),
         (map(FREE, 1), Ok(0)),
         (Hypercall::Inspect { space: CURRENT_SPACE, address: FREE + 5 }, Ok(READ_WRITE | 1 << 4)),
@@ -267,8 +267,8 @@ fn there_are_so_many_spaces_and_segments_and_no_more() {
         assert_eq!(until_refused(&mut lab, quota, &[], Hypercall::SegmentCreate {}), (segments, Refusal::TooMany));
         // Space 0 mounts the system segment, code, data and a hundred segments: so do its clones.
         let segment = Hypercall::SegmentCreate {};
-        let share = |slot: u64| Hypercall::Share { segment: 1, space: 0, address: slot * SLOT_SIZE };
-        let hundred: Vec<Hypercall> = std::iter::once(segment).chain((10..110).map(share)).collect();
+        let mount = |slot: u64| Hypercall::SegmentMount { segment: 1, space: 0, address: slot * SLOT_SIZE };
+        let hundred: Vec<Hypercall> = std::iter::once(segment).chain((10..110).map(mount)).collect();
         let (clones, refusal) = until_refused(&mut lab, quota, &hundred, Hypercall::SpaceClone { space: 0 });
         let mounts = (1 + clones) * u64::from(MAX_MOUNTS / (1 + clones as u32));
         assert_eq!(refusal, Refusal::TooMany);

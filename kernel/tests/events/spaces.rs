@@ -150,7 +150,9 @@ fn a_clone_of_a_space_is_private_both_ways_and_shares_its_segments() {
     for mut lab in Lab::both() {
         let mut program = Program::new();
         program.map(CURRENT_SPACE, PRIVATE, 4).map(CURRENT_SPACE, NOTES, 1).write(PRIVATE, 1).write(PRIVATE + 0x1000, 1);
-        program.call(Hypercall::SegmentCreate {}, 1).call(Hypercall::Share { segment: 1, space: CURRENT_SPACE, address: SEGMENT }, 0);
+        program
+            .call(Hypercall::SegmentCreate {}, 1)
+            .call(Hypercall::SegmentMount { segment: 1, space: CURRENT_SPACE, address: SEGMENT }, 0);
         program.map(CURRENT_SPACE, SEGMENT, 4).write(SEGMENT, 1);
         program.call(Hypercall::SpaceClone { space: CURRENT_SPACE }, 1);
         // Written in the source after the clone, in the clone, and in the segment by both.
@@ -170,8 +172,8 @@ fn segments_are_shared_by_their_mounts_and_destroyed_after_the_last() {
         let busy = pando_abi::Refusal::Busy.to_result();
         let mut program = Program::new();
         program.call(Hypercall::SegmentCreate {}, 1).call(Hypercall::SpaceCreate {}, 1);
-        program.call(Hypercall::Share { segment: 1, space: 0, address: SEGMENT }, 0);
-        program.call(Hypercall::Share { segment: 1, space: 1, address: SEGMENT + SLOT_SIZE }, 0);
+        program.call(Hypercall::SegmentMount { segment: 1, space: 0, address: SEGMENT }, 0);
+        program.call(Hypercall::SegmentMount { segment: 1, space: 1, address: SEGMENT + SLOT_SIZE }, 0);
         program.map(0, SEGMENT, 16).write(SEGMENT + 0x3000, 5).switch(1).expect(SEGMENT + SLOT_SIZE + 0x3000, 5);
         program.call(Hypercall::Protect { space: 1, address: SEGMENT + SLOT_SIZE, pages: 16, permissions: 1 }, 0);
         program.call(Hypercall::Inspect { space: 0, address: SEGMENT + 0x3000 }, 0b1001);
@@ -182,7 +184,7 @@ fn segments_are_shared_by_their_mounts_and_destroyed_after_the_last() {
         // A segment that only a destroyed space mounted can be destroyed.
         let mut program = Program::new();
         program.call(Hypercall::SegmentCreate {}, 1).call(Hypercall::SpaceCreate {}, 1);
-        program.call(Hypercall::Share { segment: 1, space: 1, address: SEGMENT }, 0).map(1, SEGMENT, 16);
+        program.call(Hypercall::SegmentMount { segment: 1, space: 1, address: SEGMENT }, 0).map(1, SEGMENT, 16);
         program.call(Hypercall::SpaceDestroy { space: 1 }, 0).call(Hypercall::SegmentDestroy { segment: 1 }, 0);
         program.call(Hypercall::SegmentCreate {}, 1);
         program.run(&mut lab);
@@ -196,7 +198,7 @@ fn spaces_of_a_clone_are_its_own() {
         let mut program = Program::new();
         program.map(CURRENT_SPACE, NOTES, 1).map(CURRENT_SPACE, PRIVATE, 1).write(PRIVATE, 1).call(Hypercall::SpaceClone { space: 0 }, 1);
         program.switch(1).write(PRIVATE, 2).call(Hypercall::SegmentCreate {}, 1);
-        program.call(Hypercall::Share { segment: 1, space: 1, address: SEGMENT }, 0).map(1, SEGMENT, 1).write(SEGMENT, 3);
+        program.call(Hypercall::SegmentMount { segment: 1, space: 1, address: SEGMENT }, 0).map(1, SEGMENT, 1).write(SEGMENT, 3);
         program.call(Hypercall::Freeze {}, 1);
         // Each clone finds everything unchanged, and changes it.
         program.expect(PRIVATE, 2).expect(SEGMENT, 3).write(PRIVATE, 5).write(SEGMENT, 6).switch(0).expect(PRIVATE, 1).write(PRIVATE, 7);

@@ -187,10 +187,10 @@ fn on_its_way_out_the_libos_counts_as_running() {
         // The exception is at the first instruction. The exit range of the libOS begins there, contains it, ends there, or misses it.
         for (start, end, level) in [(0, 2, 1), (0, 1, 1), (-8, 8, 1), (-8, 0, 0), (1, 8, 0), (0, 0, 0)] {
             let place = |offset: i64| CODE.wrapping_add_signed(offset);
-            let control = Control { leave_start: place(start), leave_end: place(end), ..application() };
+            let control = Control { exit_path_start: place(start), exit_path_end: place(end), ..application() };
             let id = launch(&lab, &assembled(|asm| asm.ud2()), &control, distinct());
             lab.run_all();
-            assert_eq!(seen(&lab, id, level), expected(&RAISES[0], &distinct()), "way out from {start} to {end}");
+            assert_eq!(seen(&lab, id, level), expected(&RAISES[0], &distinct()), "exit path from {start} to {end}");
             assert_eq!(pando_testing::virtual_registers::control(&lab, id).level, level as u64 + 1);
         }
     }

@@ -25,7 +25,7 @@ fn endless_loops_are_preempted_whatever_is_masked() {
         ("every event", Control { mask: u64::MAX, ..application() }),
         ("a critical section", Control { critical: u64::MAX, mask: u64::MAX, ..application() }),
         ("level 2", Control { level: 2, critical: 1, ..application() }),
-        ("a way out that is everywhere", Control { leave_start: 0, leave_end: u64::MAX, ..application() }),
+        ("an exit path that is everywhere", Control { exit_path_start: 0, exit_path_end: u64::MAX, ..application() }),
         ("a timer in the past", Control { timer: 0, mask: u64::MAX, ..application() }),
     ];
     let loops: [(&str, Code); 5] = [

@@ -89,8 +89,8 @@ fn hostile(random: &mut fastrand::Rng, name: String) -> HostileCell {
         event_entry: if random.bool() { place(random) } else { 0 },
         stacks: [word(random), word(random)],
         level: random.u64(0..3),
-        leave_start: word(random),
-        leave_end: word(random),
+        exit_path_start: word(random),
+        exit_path_end: word(random),
         timer: if random.bool() { 1 } else { u64::MAX },
         ..Control::default()
     };

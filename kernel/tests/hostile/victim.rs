@@ -106,7 +106,7 @@ impl Program {
             asm.mov_imm(Rax, XMM0).set_xmm0();
         }
         asm.mov_imm(Rbx, VIRTUAL_REGISTERS).cmp(Rbx, Rbx);
-        let way_out = CODE + asm.offset() as u64;
+        let exit_path = CODE + asm.offset() as u64;
         asm.store_imm(Rbx, offset::LEVEL as i32, 0).store_imm(Rbx, offset::CRITICAL as i32, 0);
         for (register, value) in VALUES {
             asm.mov_imm(register, value);
@@ -119,7 +119,7 @@ impl Program {
         let place = CODE + asm.offset() as u64;
         let again = asm.here();
         asm.pause().jmp(again);
-        (way_out, place)
+        (exit_path, place)
     }
 
     /// The handler of the timer: compares everything, and returns to `start`.
@@ -193,7 +193,7 @@ impl Neighbour {
             program.asm.mov_imm(Rbx, REFERENCE).raw(XSAVE_RBX);
         }
         let start = program.asm.here();
-        let (way_out, spin) = program.spin();
+        let (exit_path, spin) = program.spin();
         let handler = CODE + program.asm.offset() as u64;
         program.check(spin, start);
         program.asm.bind(failed).mov(Rdi, R15).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
@@ -201,8 +201,8 @@ impl Neighbour {
         let control = pando_abi::virtual_registers::Control {
             event_entry: handler,
             // No upcall until all registers have their values.
-            leave_start: way_out,
-            leave_end: spin,
+            exit_path_start: exit_path,
+            exit_path_end: spin,
             stacks: [STACK + 0x1000, STACK + 0x2000],
             level: 1,
             critical: 1,

@@ -4,7 +4,7 @@
 
 use crate::{ARENA_OF_TREES, REGISTRY};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SpaceIndex};
-use pando_kernel::memory::{Access, AccountId, CopyAuthority, Fault, Frames, PageSpan, Rules, SpaceSet, View};
+use pando_kernel::memory::{Access, AccountId, CopyAuthority, FaultOutcome, Frames, PageSpan, Rules, SpaceSet, View};
 use pando_machine::PageCount;
 use pando_machine::sim::{Sim, SimConfig};
 use pando_testing::lab::seeds;
@@ -68,13 +68,13 @@ fn store(frames: &mut Frames, set: &mut SpaceSet, page: u64, value: u64) -> bool
         flush(frames);
         set.resolve(frames, page * PAGE_SIZE, Access::Write).expect("there is memory")
     });
-    if let Fault::Copied { replaced: Some(frame) } = fault {
+    if let FaultOutcome::Copied { replaced: Some(frame) } = fault {
         frames.release(frame);
     }
     let root = set.inspect(frames, SpaceIndex(0), page * PAGE_SIZE).expect("an address").expect("it is mapped");
     assert!(root.is_owned && matches!(root.view, View::Page { writable: true, .. }), "page {page} is not exclusive after {fault:?}");
     set.write(frames, page * PAGE_SIZE, &value.to_le_bytes(), CopyAuthority::Cell).expect("it is exclusive");
-    fault != Fault::Spurious
+    fault != FaultOutcome::Spurious
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn each_holder_keeps_its_content_whatever_a_cluster_copies() {
             let index = if random.u8(0..4) == 0 { random.u64(0..PAGES) } else { step * stride % PAGES };
             if (700..730).contains(&index) {
                 let refused = clone.resolve(frames, (FIRST + index) * PAGE_SIZE, Access::Write).expect("it needs no memory");
-                assert_eq!(refused, Fault::Refused);
+                assert_eq!(refused, FaultOutcome::Refused);
                 continue;
             }
             let value = 1_000_000 + step;

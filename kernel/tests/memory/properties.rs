@@ -46,7 +46,7 @@ fn a_page_that_a_space_shows_twice_is_one_page() {
         let template = lab.launch(|asm| {
             asm.call_kernel(Hypercall::SegmentCreate {});
             for address in [HERE, THERE] {
-                asm.call_kernel(Hypercall::Share { segment: 1, space: CURRENT_SPACE, address });
+                asm.call_kernel(Hypercall::SegmentMount { segment: 1, space: CURRENT_SPACE, address });
             }
             asm.call_kernel(Hypercall::Map { space: CURRENT_SPACE, address: HERE, pages: 2, flags });
             asm.mov_imm(Rbx, HERE).mov_imm(Rcx, THERE).store_imm(Rbx, 0, 1).store_imm(Rbx, PAGE_SIZE as i32, 1);

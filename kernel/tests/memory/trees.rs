@@ -12,8 +12,8 @@ use pando_abi::layout::SLOT_SIZE;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_kernel::memory::{
-    Access, AccountId, BlockRequest, ClockHand, CopyAuthority, CopyError, DiskId, Fault, Frames, MemoryError, PageSpan, Rules, SpaceSet,
-    TakenPage, Usage, View,
+    Access, AccountId, BlockRequest, ClockHand, CopyAuthority, CopyError, DiskId, FaultOutcome, Frames, MemoryError, PageSpan, Rules,
+    SpaceSet, TakenPage, Usage, View,
 };
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{EntryIndex, HostError, Machine, PageCount};
@@ -218,8 +218,8 @@ impl Trees {
             let resolved = set.resolve(&mut self.frames, address, access);
             self.frames.forget_unreadable();
             match resolved {
-                Ok(Fault::Absent(wanted)) if bring_in(&mut self.frames, wanted) => {}
-                Ok(Fault::Taken(number)) => {
+                Ok(FaultOutcome::Absent(wanted)) if bring_in(&mut self.frames, wanted) => {}
+                Ok(FaultOutcome::Taken(number)) => {
                     assert!(allowed, "{access:?} at {address:#x} needs no page");
                     let page = TakenPage { space: set.current(), address: address & !(PAGE_SIZE - 1), number };
                     if !self.swap.give(&mut self.frames, set, page) {
@@ -230,11 +230,11 @@ impl Trees {
             }
         };
         match resolved {
-            Ok(Fault::Absent(_)) => self.shortages += 1,
-            Ok(Fault::Unreadable) => assert!(allowed && lost, "{access:?} at {address:#x} could not be read"),
-            Ok(Fault::Refused) => assert!(!allowed, "{access:?} at {address:#x} was refused"),
+            Ok(FaultOutcome::Absent(_)) => self.shortages += 1,
+            Ok(FaultOutcome::Unreadable) => assert!(allowed && lost, "{access:?} at {address:#x} could not be read"),
+            Ok(FaultOutcome::Refused) => assert!(!allowed, "{access:?} at {address:#x} was refused"),
             Ok(fault) => {
-                if let Fault::Copied { replaced: Some(frame) } = fault {
+                if let FaultOutcome::Copied { replaced: Some(frame) } = fault {
                     self.frames.release(frame);
                 }
                 assert!(allowed, "{access:?} at {address:#x} was allowed");
@@ -296,8 +296,8 @@ impl Trees {
             Hypercall::SpaceSwitch { space } => set.switch(place(space)).map(|()| 0),
             Hypercall::SpaceDestroy { space } => set.destroy_space(frames, place(space)).map(|()| 0),
             Hypercall::SegmentCreate {} => set.create_segment().map(|segment| u64::from(segment.0)),
-            Hypercall::Share { segment, space, address } => {
-                set.share(frames, SegmentIndex(segment as u32), place(space), address).map(|()| 0)
+            Hypercall::SegmentMount { segment, space, address } => {
+                set.mount_segment(frames, SegmentIndex(segment as u32), place(space), address).map(|()| 0)
             }
             Hypercall::SegmentDestroy { segment } => set.destroy_segment(frames, SegmentIndex(segment as u32)).map(|()| 0),
             _ => return,
@@ -497,7 +497,7 @@ fn a_full_account_does_not_keep_blocks_from_others() {
     let range = set.check(SpaceIndex(0), HERE, 64).expect("a range");
     let first = set.blocks(BlockAddress::from_bits(0), 64).expect("blocks of its disk");
     set.map_blocks(&mut trees.frames, &range, first, Permissions::READ).expect("room");
-    while let Fault::Absent(wanted) = set.resolve(&mut trees.frames, HERE, Access::Read).expect("room") {
+    while let FaultOutcome::Absent(wanted) = set.resolve(&mut trees.frames, HERE, Access::Read).expect("room") {
         assert!(bring_in(&mut trees.frames, wanted));
     }
     let memory = set.check(SpaceIndex(0), HERE + (1 << 30), 100).expect("a range");
@@ -526,7 +526,7 @@ fn copies_of_tables_for_evictions_hardly_exceed_the_quota() {
         let address = HERE + table * (PAGE_SIZE << 9);
         let range = set.check(SpaceIndex(0), address, 64).expect("a range");
         set.map_blocks(&mut trees.frames, &range, first, Permissions::READ).expect("room");
-        while let Fault::Absent(wanted) = set.resolve(&mut trees.frames, address, Access::Read).expect("room") {
+        while let FaultOutcome::Absent(wanted) = set.resolve(&mut trees.frames, address, Access::Read).expect("room") {
             assert!(bring_in(&mut trees.frames, wanted));
         }
     }
@@ -547,7 +547,7 @@ fn copies_of_tables_for_evictions_hardly_exceed_the_quota() {
 /// Writes to `written` in the running space as a program does. Returns how many writes faulted.
 fn write_each(frames: &mut Frames, set: &mut SpaceSet, written: &[u64]) -> usize {
     let mut write = |page: &&u64| set.resolve(frames, **page * PAGE_SIZE, Access::Write);
-    written.iter().map(|page| write(&page).expect("there is memory")).filter(|fault| !matches!(fault, Fault::Spurious)).count()
+    written.iter().map(|page| write(&page).expect("there is memory")).filter(|fault| !matches!(fault, FaultOutcome::Spurious)).count()
 }
 
 #[test]

@@ -238,7 +238,7 @@ impl Workload {
             9 | 10 if !many_segments => Hypercall::SegmentCreate {},
             11..14 => {
                 let slot = if self.one_in(20) { SYSTEM_SLOT } else { 1 + self.below(SLOTS - 1) } as u64;
-                Hypercall::Share { segment, space, address: slot * SLOT_SIZE + if self.one_in(20) { PAGE_SIZE } else { 0 } }
+                Hypercall::SegmentMount { segment, space, address: slot * SLOT_SIZE + if self.one_in(20) { PAGE_SIZE } else { 0 } }
             }
             9..11 | 14 => Hypercall::SegmentDestroy { segment },
             _ => Hypercall::Inspect { space, address: self.address(memory) & !(PAGE_SIZE - 1) },

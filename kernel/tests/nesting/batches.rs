@@ -36,8 +36,8 @@ fn a_child_is_made_prepared_and_started_at_one_exit() {
         let exits = |lab: &Lab| lab.kernel.inspect(parent).expect("it lives").1.hypercalls;
         let before = exits(&lab);
         let grant = Hypercall::Grant { cell: NEWEST, holding: HoldingName::ROOT.bits(), label: 0 };
-        let share = Hypercall::CellLimit { cell: NEWEST, kind: limit::CPU, value: 500 };
-        let calls = [CLONE, write, grant, share, Hypercall::CellRun { cell: NEWEST }];
+        let limit = Hypercall::CellLimit { cell: NEWEST, kind: limit::CPU, value: 500 };
+        let calls = [CLONE, write, grant, limit, Hypercall::CellRun { cell: NEWEST }];
         let (made, name) = batch(&mut lab, parent, &calls).expect("it may have some");
         let name = name.expect("the result has its name");
         // The batch, and the wait of the actor.

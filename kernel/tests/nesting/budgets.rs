@@ -5,7 +5,7 @@ use crate::actor::{BYTES, QUOTA, call, clone_root, close, spinner, start, start_
 use pando_abi::holding::{ChildState, limit};
 use pando_abi::layout::SLOT_SIZE;
 use pando_abi::{HoldingName, Hypercall, MapFlags, Permissions, Refusal};
-use pando_kernel::{CellId, Config, Share};
+use pando_kernel::{CellId, Config, CpuLimit};
 use pando_machine::PageCount;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::Rbx;
@@ -187,7 +187,7 @@ fn a_family_shares_the_cpu_time_of_its_parent() {
     for mut lab in Lab::both() {
         let (root, spinning) = (template(&lab), spinner(&lab));
         let parent = lab.kernel.clone_cell(root, PageCount(1000)).expect("room");
-        lab.kernel.set_share(parent, Share::new(0.25).expect("a part")).expect("it lives");
+        lab.kernel.set_cpu_limit(parent, CpuLimit::new(0.25).expect("a part")).expect("it lives");
         // Its holding is the cell that computes.
         assert_eq!(lab.kernel.allow_children(parent, 5, spinning), Ok(HoldingName::ROOT));
         lab.kernel.start(parent).expect("it was not started");

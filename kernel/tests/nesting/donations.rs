@@ -272,7 +272,7 @@ fn hostile_donations_are_refused_or_harm_the_donor() {
             assert!(family.lab.turn(0), "the child computes");
         }
         assert!(family.lab.kernel.clone_cell(family.parent, PageCount(300)).is_err(), "it waits for a vCPU");
-        family.lab.kernel.freeze_as_it_stands(family.parent).expect("it was started");
+        family.lab.kernel.force_freeze(family.parent).expect("it was started");
         for _ in 0..3 {
             family.lab.turn(0);
         }

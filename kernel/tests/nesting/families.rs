@@ -2,7 +2,7 @@
 //! The verbs of a parent.
 
 use crate::actor::{ACTOR_CODE, BYTES, QUOTA, call, call_beside, clone_root, close, start, start_child, template, waits};
-use pando_abi::holding::{ChildState, ConsoleProgress, limit};
+use pando_abi::holding::{ChildState, ConsoleReadResult, limit};
 use pando_abi::layout::CONSOLE_RINGS;
 use pando_abi::limits::MAX_DEPTH;
 use pando_abi::ring::{ConsoleRings, Descriptor, OUTPUT, Ring};
@@ -56,7 +56,7 @@ fn names_that_a_cell_does_not_hold_are_refused() {
         let free = lab.kernel.free();
         let root = template(&lab);
         let parent = start(&mut lab, root, QUOTA, 3);
-        let stranger = start(&mut lab, root, QUOTA, 3);
+        let unrelated = start(&mut lab, root, QUOTA, 3);
         let (name, child) = start_child(&mut lab, parent, PageCount(300), 0).expect("it may have some");
         let cell = name.bits();
         let calls = [
@@ -73,7 +73,7 @@ fn names_that_a_cell_does_not_hold_are_refused() {
         ];
         for wrong in calls {
             // Neither another cell nor the child itself has such a holding.
-            for caller in [stranger, child] {
+            for caller in [unrelated, child] {
                 assert_eq!(call(&mut lab, caller, wrong), Err(Refusal::NoSuchHolding), "{wrong:?}");
             }
         }
@@ -84,7 +84,7 @@ fn names_that_a_cell_does_not_hold_are_refused() {
         for wrong in [Hypercall::CellEnd { cell: HoldingName::ROOT.bits() }, Hypercall::CellRun { cell: HoldingName::ROOT.bits() }] {
             assert_eq!(call(&mut lab, parent, wrong), Err(Refusal::NoSuchHolding), "{wrong:?}");
         }
-        close(&mut lab, &[parent, stranger, root], free);
+        close(&mut lab, &[parent, unrelated, root], free);
     }
 }
 
@@ -188,15 +188,15 @@ fn bytes_travel_between_parent_and_child() {
         let parent = start(&mut lab, root, QUOTA, 1);
         let (name, child) = start_child(&mut lab, parent, PageCount(300), 0).expect("room");
         let read = Hypercall::ConsoleRead { cell: name.bits(), address: BYTES, bytes: 4, port: 0 };
-        let progress = |lab: &mut Lab| call(lab, parent, read).map(ConsoleProgress::from_bits);
-        assert_eq!(progress(&mut lab), Ok(ConsoleProgress::Nothing));
+        let progress = |lab: &mut Lab| call(lab, parent, read).map(ConsoleReadResult::from_bits);
+        assert_eq!(progress(&mut lab), Ok(ConsoleReadResult::Nothing));
         // The child posts a descriptor: its text lies where its bytes are.
         lab.kernel.write(child, BYTES, b"output").expect("it waits");
         post(&lab, child, BYTES, 6);
         let woken = lab.kernel.inspect(parent).expect("it lives").1.hypercalls;
         call(&mut lab, child, Hypercall::Doorbell {}).expect("the call exists");
         assert!(lab.kernel.inspect(parent).expect("it lives").1.hypercalls > woken, "the output wakes the parent");
-        assert_eq!(progress(&mut lab), Ok(ConsoleProgress::Bytes { count: 4, stream: OUTPUT }));
+        assert_eq!(progress(&mut lab), Ok(ConsoleReadResult::Bytes { count: 4, stream: OUTPUT }));
         let mut seen = [0; 4];
         lab.kernel.read(parent, BYTES, &mut seen).expect("it waits");
         assert_eq!(&seen, b"outp");
@@ -204,8 +204,8 @@ fn bytes_travel_between_parent_and_child() {
         let lost = Hypercall::ConsoleRead { cell: name.bits(), address: 0x5000_0000, bytes: 4, port: 0 };
         assert_eq!(call(&mut lab, parent, lost), Err(Refusal::BadAddress));
         assert_eq!(call(&mut lab, parent, Hypercall::CellEnd { cell: name.bits() }), Ok(0));
-        assert_eq!(progress(&mut lab), Ok(ConsoleProgress::Bytes { count: 2, stream: OUTPUT }));
-        assert_eq!(progress(&mut lab), Ok(ConsoleProgress::End));
+        assert_eq!(progress(&mut lab), Ok(ConsoleReadResult::Bytes { count: 2, stream: OUTPUT }));
+        assert_eq!(progress(&mut lab), Ok(ConsoleReadResult::End));
         assert_eq!(state(&mut lab, parent, name), Some(ChildState::Killed));
         // Input for an ended child is dropped, as by a closed terminal.
         assert_eq!(call(&mut lab, parent, Hypercall::ConsoleWrite { cell: name.bits(), address: BYTES, bytes: 4, port: 0 }), Ok(4));

@@ -331,7 +331,7 @@ fn callers_of_a_dropped_port_or_reply_are_refused() {
                     let right = service.answer(server).reply.expect("a call").bits();
                     assert_eq!(call(&mut service.lab, server, Hypercall::Drop { holding: right }), Ok(0));
                 }
-                _ => service.lab.kernel.freeze_as_it_stands(server).expect("it was started"),
+                _ => service.lab.kernel.force_freeze(server).expect("it was started"),
             }
             service.lab.run_all();
             assert_eq!(result(&service.lab, grandparent), Err(refusal), "{case}");

@@ -2,9 +2,9 @@
 //! The ports of a child, and what its parent may learn of it.
 
 use crate::actor::{BYTES, QUOTA, call, clone_root, close, start, start_child, template};
-use pando_abi::holding::{ChildState, ConsoleProgress, fact, port, stop};
+use pando_abi::holding::{ChildState, ConsoleReadResult, fact, port, stop};
 use pando_abi::layout::{CONSOLE_RINGS, CONTROL_RINGS};
-use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, OUTPUT, Ring, UNREAD};
+use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, NO_READER, OUTPUT, Ring};
 use pando_abi::{HoldingName, Hypercall, Refusal};
 use pando_kernel::CellId;
 use pando_machine::PageCount;
@@ -30,8 +30,8 @@ fn completed(lab: &Lab, cell: CellId, ring: u64) -> u32 {
     Descriptor::from_words([0, 8].map(|at| u64::from_le_bytes(words[at..at + 8].try_into().expect("eight bytes")))).length
 }
 
-fn read(lab: &mut Lab, parent: CellId, child: HoldingName, port: u64) -> Result<ConsoleProgress, Refusal> {
-    call(lab, parent, Hypercall::ConsoleRead { cell: child.bits(), address: BYTES, bytes: 100, port }).map(ConsoleProgress::from_bits)
+fn read(lab: &mut Lab, parent: CellId, child: HoldingName, port: u64) -> Result<ConsoleReadResult, Refusal> {
+    call(lab, parent, Hypercall::ConsoleRead { cell: child.bits(), address: BYTES, bytes: 100, port }).map(ConsoleReadResult::from_bits)
 }
 
 #[test]
@@ -42,16 +42,16 @@ fn a_parent_has_a_control_channel_to_its_child() {
         let parent = start(&mut lab, root, QUOTA, 1);
         let (name, child) = start_child(&mut lab, parent, PageCount(300), 0).expect("it may have one");
         // The first call opens it.
-        assert_eq!(read(&mut lab, parent, name, port::CONTROL), Ok(ConsoleProgress::Nothing));
+        assert_eq!(read(&mut lab, parent, name, port::CONTROL), Ok(ConsoleReadResult::Nothing));
         post(&lab, child, REPORTS, OUTPUT, b"report");
         call(&mut lab, child, Hypercall::Doorbell {}).expect("the call exists");
-        assert_eq!(read(&mut lab, parent, name, port::CONSOLE), Ok(ConsoleProgress::Nothing), "it is not the console");
-        assert_eq!(read(&mut lab, parent, name, port::CONTROL), Ok(ConsoleProgress::Bytes { count: 6, stream: OUTPUT }));
+        assert_eq!(read(&mut lab, parent, name, port::CONSOLE), Ok(ConsoleReadResult::Nothing), "it is not the console");
+        assert_eq!(read(&mut lab, parent, name, port::CONTROL), Ok(ConsoleReadResult::Bytes { count: 6, stream: OUTPUT }));
         let order = Hypercall::ConsoleWrite { cell: name.bits(), address: BYTES, bytes: 5, port: port::CONTROL };
         assert_eq!(call(&mut lab, parent, order), Ok(5));
         assert_eq!(call(&mut lab, parent, Hypercall::CellEnd { cell: name.bits() }), Ok(0));
         // It was opened before the end, and is readable after it.
-        assert_eq!(read(&mut lab, parent, name, port::CONTROL), Ok(ConsoleProgress::End));
+        assert_eq!(read(&mut lab, parent, name, port::CONTROL), Ok(ConsoleReadResult::End));
         assert_eq!(call(&mut lab, parent, Hypercall::Drop { holding: name.bits() }), Ok(0));
         // An ended child gets none.
         let (name, _) = start_child(&mut lab, parent, PageCount(300), 0).expect("there is room again");
@@ -76,8 +76,8 @@ fn a_stream_that_a_parent_has_closed_is_unread() {
         }
         post(&lab, child, TRANSMIT, OUTPUT, b"lost");
         call(&mut lab, child, Hypercall::Doorbell {}).expect("the call exists");
-        assert_eq!(completed(&lab, child, TRANSMIT), UNREAD);
-        assert_eq!(read(&mut lab, parent, name, port::CONSOLE), Ok(ConsoleProgress::Nothing));
+        assert_eq!(completed(&lab, child, TRANSMIT), NO_READER);
+        assert_eq!(read(&mut lab, parent, name, port::CONSOLE), Ok(ConsoleReadResult::Nothing));
         assert_eq!(call(&mut lab, parent, shut(ERRORS)), Ok(0));
         close(&mut lab, &[parent, root], free);
     }

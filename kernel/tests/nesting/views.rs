@@ -95,7 +95,7 @@ fn record(index: u32, content: HoldingContent) -> HoldingRecord {
 }
 
 fn child(quota: u64) -> HoldingContent {
-    let limits = ChildRecord { quota, cells: 0, weight: 100, share: 0, mask: 0, is_halted_by_parent: false, has_control: false };
+    let limits = ChildRecord { quota, cells: 0, weight: 100, cpu_limit: 0, mask: 0, is_halted_by_parent: false, has_control: false };
     HoldingContent::Child(limits)
 }
 

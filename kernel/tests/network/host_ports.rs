@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Addresses of a host that is no cell.
-fn stranger(bench: &NetworkBench) -> Addresses {
+fn external_host(bench: &NetworkBench) -> Addresses {
     Addresses { mac: Mac([2, 9, 9, 9, 9, 9]), v4: [192, 0, 2, 1].into(), ..bench.addresses(0) }
 }
 
@@ -24,7 +24,7 @@ fn frames_for_no_cell_go_to_the_host_port_which_may_answer_from_any_address() {
             woken.fetch_add(1, Ordering::Relaxed);
         });
         let host_port = host_port.expect("there is room");
-        let (a, outside) = (bench.addresses(0), stranger(&bench));
+        let (a, outside) = (bench.addresses(0), external_host(&bench));
         let frames = [packet(&a, &outside, 100, 1), packet(&a, &outside, 200, 2), packet(&a, &bench.addresses(1), 300, 3)];
         bench.send(0, &frames);
         assert_eq!(wakes.load(Ordering::Relaxed), 1, "once for all that waits");
@@ -47,7 +47,7 @@ fn cells_of_an_isolated_network_reach_host_ports_only() {
     for mut bench in NetworkBench::with(2, config, Link::default()) {
         let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room");
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
-        let outside = stranger(&bench);
+        let outside = external_host(&bench);
         bench.listen(1, 1);
         let mut broadcast = packet(&a, &b, 100, 2);
         broadcast[..6].fill(0xff);
@@ -69,7 +69,7 @@ fn cells_of_an_isolated_network_reach_host_ports_only() {
 fn a_switch_learns_the_host_port_of_an_address() {
     for mut bench in NetworkBench::both(1) {
         let host_ports = [0, 1].map(|_| bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room"));
-        let (a, outside) = (bench.addresses(0), stranger(&bench));
+        let (a, outside) = (bench.addresses(0), external_host(&bench));
         bench.send(0, &[packet(&a, &outside, 100, 1)]);
         assert_eq!(host_ports.each_ref().map(|host_port| host_port.receive(9).len()), [1, 1], "it may be behind either");
         host_ports[1].send([packet(&outside, &a, 100, 2).into()]);
@@ -94,7 +94,7 @@ fn a_host_ports_link_delays_its_frames() {
     let link = Link { delay: Duration::from_millis(20), ..Link::default() };
     for mut bench in NetworkBench::both(1) {
         let host_port = bench.lab.kernel.host_port(bench.network, link, || {}).expect("there is room");
-        let frame = packet(&stranger(&bench), &bench.addresses(0), 100, 1);
+        let frame = packet(&external_host(&bench), &bench.addresses(0), 100, 1);
         bench.listen(0, 1);
         let sent = bench.lab.kernel.now();
         host_port.send([frame.clone().into()]);
@@ -108,26 +108,26 @@ fn a_host_ports_link_delays_its_frames() {
 }
 
 #[test]
-fn a_listener_gets_all_frames_in_order_and_changes_nothing() {
+fn a_packet_capture_gets_all_frames_in_order_and_changes_nothing() {
     for mut bench in NetworkBench::both(2) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
-        let listener = bench.lab.kernel.listen(bench.network, move || {
+        let capture = bench.lab.kernel.capture_packets(bench.network, move || {
             woken.fetch_add(1, Ordering::Relaxed);
         });
-        let listener = listener.expect("there is a network");
+        let capture = capture.expect("there is a network");
         let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room");
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
-        let frames = [packet(&a, &b, 100, 1), packet(&a, &stranger(&bench), 100, 2), packet(&b, &a, 100, 3)];
+        let frames = [packet(&a, &b, 100, 1), packet(&a, &external_host(&bench), 100, 2), packet(&b, &a, 100, 3)];
         bench.send(0, &frames[..2]);
         bench.send(1, &frames[2..]);
-        let heard = listener.receive(9);
-        assert!(heard.iter().map(|(_, frame)| &frame[..]).eq(frames.iter().map(|frame| &frame[..])));
-        assert!(heard.is_sorted_by_key(|(moment, _)| *moment));
-        assert_eq!((wakes.load(Ordering::Relaxed), listener.lost()), (1, 0));
+        let received = capture.receive(9);
+        assert!(received.iter().map(|(_, frame)| &frame[..]).eq(frames.iter().map(|frame| &frame[..])));
+        assert!(received.is_sorted_by_key(|(moment, _)| *moment));
+        assert_eq!((wakes.load(Ordering::Relaxed), capture.lost()), (1, 0));
         assert_eq!(host_port.receive(9), frames[1..2], "what is for a cell is for nobody else");
         assert_eq!(bench.traffic(1).most_waiting.frames, 1);
-        drop((listener, host_port));
+        drop((capture, host_port));
         bench.send(0, &frames[..1]);
         bench.close();
     }
@@ -176,7 +176,7 @@ fn an_unused_network_makes_room_for_another() {
 fn only_frames_for_a_sleeping_cell_wake_it_up() {
     for mut bench in NetworkBench::drowsy(2) {
         let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room");
-        let outside = stranger(&bench);
+        let outside = external_host(&bench);
         let group = Addresses { mac: Mac([0xff; 6]), ..bench.addresses(0) };
         (0..2).for_each(|cell| bench.listen(cell, 2));
         bench.lab.run_all();

@@ -3,7 +3,7 @@
 
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::{Event, MapFlags, Permissions};
-use pando_kernel::cell::traffic::Load;
+use pando_kernel::cell::traffic::TrafficCount;
 use pando_kernel::network::link::Link;
 use pando_kernel::{End, NetworkConfig};
 use pando_machine::PageCount;
@@ -28,7 +28,7 @@ fn both_ways_give_the_same() {
         let run = |listens: bool| {
             let benches = NetworkBench::both(2).into_iter().map(|mut bench| {
                 let mut random = fastrand::Rng::with_seed(seed as u64);
-                let listener = listens.then(|| bench.lab.kernel.listen(bench.network, || {}).expect("there is room"));
+                let capture = listens.then(|| bench.lab.kernel.capture_packets(bench.network, || {}).expect("there is room"));
                 let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
                 ignore_frames(&bench, 1);
                 let (mut sent, mut arrived) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ fn both_ways_give_the_same() {
                 let mut all = sent.iter();
                 assert!(arrived.iter().all(|frame| all.any(|sent| sent == frame)), "they come in their order");
                 let counted = (bench.traffic(0).sent, bench.traffic(1).received, overrun);
-                drop(listener);
+                drop(capture);
                 bench.close();
                 (arrived, counted)
             });
@@ -184,7 +184,7 @@ fn a_spoofed_or_partly_readable_frame_reaches_no_cell() {
         bench.write(0, begin, &[&pando_abi::frame::header(5000)[..], &packet(&a, &b, 4000, 2)].concat());
         bench.post(0, TestRing::Transmit, begin, 6000);
         bench.kick(0);
-        assert_eq!((bench.traffic(0).sent, whereabouts(&bench, 1)), (Load { frames: 1, bytes: 5000 }, [0, 0]));
+        assert_eq!((bench.traffic(0).sent, whereabouts(&bench, 1)), (TrafficCount { frames: 1, bytes: 5000 }, [0, 0]));
         // The next frame arrives as usual.
         bench.send(0, &[packet(&a, &b, 5000, 3)]);
         bench.kick(1);

@@ -87,7 +87,7 @@ fn build(program: &mut Program) {
     for segment in [1, 2] {
         program.call(Hypercall::SegmentCreate {}, segment);
     }
-    program.call(Hypercall::Share { segment: 2, space: 0, address: SEGMENT }, 0);
+    program.call(Hypercall::SegmentMount { segment: 2, space: 0, address: SEGMENT }, 0);
     program.call(Hypercall::SegmentDestroy { segment: 1 }, 0);
     program.map(SEGMENT, 16, flags);
     program.write(SEGMENT + 4096, 7);

@@ -74,12 +74,12 @@ fn an_image_wants_the_disks_that_its_cell_had() {
         let contents = lab.kernel.add_disk(pages).expect("room for a disk");
         let smaller = lab.kernel.add_disk(TestDisk::new(BLOCKS - 1)).expect("room for a disk");
         let import = |contents, disks: &[DiskId]| lab.kernel.import(&image, contents, disks, QUOTA);
-        assert_eq!(import(contents, &[]), Err(OperatorError::OtherDisks { wanted: 1, given: 0 }));
-        assert_eq!(import(contents, &[disk, disk]), Err(OperatorError::OtherDisks { wanted: 1, given: 2 }));
+        assert_eq!(import(contents, &[]), Err(OperatorError::WrongDiskCount { wanted: 1, given: 0 }));
+        assert_eq!(import(contents, &[disk, disk]), Err(OperatorError::WrongDiskCount { wanted: 1, given: 2 }));
         let wanted = u64::from(BLOCKS);
-        assert_eq!(import(contents, &[smaller]), Err(OperatorError::OtherDisk { index: 0, wanted, blocks: wanted - 1 }));
+        assert_eq!(import(contents, &[smaller]), Err(OperatorError::WrongDisk { index: 0, wanted, blocks: wanted - 1 }));
         let wanted = image.contents();
-        assert_eq!(import(smaller, &[disk]), Err(OperatorError::OtherDisk { index: 1, wanted, blocks: u64::from(BLOCKS) - 1 }));
+        assert_eq!(import(smaller, &[disk]), Err(OperatorError::WrongDisk { index: 1, wanted, blocks: u64::from(BLOCKS) - 1 }));
         let short = lab.kernel.import(&image, contents, &[disk], PageCount(256));
         short.into_iter().for_each(|id| lab.kernel.end(id, End::Killed).expect("it is frozen"));
         lab.kernel.settle();

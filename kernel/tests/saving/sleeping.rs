@@ -130,7 +130,7 @@ fn masked_events_and_operators_do_not_run_a_sleeper() {
 #[test]
 fn a_sleeper_can_be_frozen_and_ended() {
     each_sleeper(|mut lab, swap, id| {
-        lab.kernel.freeze_as_it_stands(id).expect("it was started");
+        lab.kernel.force_freeze(id).expect("it was started");
         lab.run_all();
         lab.kernel.wait_frozen(id).expect("it woke up for it");
         assert!(matches!(lab.kernel.sleep(id), Err(OperatorError::CannotSleep { .. })), "a template does not sleep");

@@ -356,7 +356,7 @@ fn a_queued_cell_is_admitted_when_less_memory_is_withheld() {
         kernel.settle();
         kernel.withhold(kernel.free());
         kernel.start(waits).expect("it was not started before");
-        assert!(matches!(kernel.inspect(waits).expect("it lives").0, RunState::Waiting));
+        assert!(matches!(kernel.inspect(waits).expect("it lives").0, RunState::AwaitingAdmission));
         kernel.withhold(PageCount(0));
         await_state(&kernel, waits, |state| matches!(state, RunState::Idle { .. }));
         finish(&kernel, waits);

@@ -4,7 +4,7 @@
 use pando_abi::{Event, Hypercall};
 use pando_kernel::limits::START_QUANTUM;
 use pando_kernel::sched::Fifo;
-use pando_kernel::{CellId, Config, End, RunState, Share, Weight};
+use pando_kernel::{CellId, Config, CpuLimit, End, RunState, Weight};
 use pando_machine::PageCount;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Condition::NotZero;
@@ -121,17 +121,17 @@ fn cells_start_in_order_and_few_at_a_time_whatever_they_do() {
         let behaviours = (0..count).map(|_| [Idles, Exits, Crashes, Spins, Ticks, Yields][random.usize(0..6)]);
         let started = Started::new(&lab, behaviours.collect::<Vec<_>>());
         let mut killed = Vec::new();
-        let is_settled = |state| !matches!(state, RunState::Waiting | RunState::Ready | RunState::Running { .. });
+        let is_settled = |state| !matches!(state, RunState::AwaitingAdmission | RunState::Ready | RunState::Running { .. });
         let mut turns = 0;
         while started.cells.iter().any(|(id, behaviour)| {
             lab.kernel
                 .inspect(*id)
-                .is_ok_and(|(state, ..)| if behaviour.settles() { !is_settled(state) } else { state == RunState::Waiting })
+                .is_ok_and(|(state, ..)| if behaviour.settles() { !is_settled(state) } else { state == RunState::AwaitingAdmission })
         }) {
             turns += 1;
             assert!(turns < 100_000, "seed {seed}: cells are not admitted");
             lab.turn(random.usize(0..vcpus));
-            let queued = started.in_states(&lab, |state| state == RunState::Waiting);
+            let queued = started.in_states(&lab, |state| state == RunState::AwaitingAdmission);
             if random.usize(0..20) == 0 && !queued.is_empty() {
                 let (id, _) = queued[random.usize(0..queued.len())];
                 lab.kernel.end(id, End::Killed).expect("it lives");
@@ -176,8 +176,8 @@ fn cells_that_never_idle_keep_the_others_for_their_start_quantum() {
 fn a_cell_that_may_not_run_does_not_keep_the_others() {
     for mut lab in Lab::each(PageCount(1 << 14), || config(1)) {
         let mut started = Started::new(&lab, []);
-        let share = Share::new(0.000_001).expect("a share");
-        let limited = started.start(&lab, Spins, |id| lab.kernel.set_share(id, share).expect("it lives"));
+        let limit = CpuLimit::new(0.000_001).expect("a limit");
+        let limited = started.start(&lab, Spins, |id| lab.kernel.set_cpu_limit(id, limit).expect("it lives"));
         let weightless = started.start(&lab, Spins, |id| lab.kernel.set_weight(id, Weight::new(0).expect("a weight")).expect("it lives"));
         let later = started.start(&lab, Spins, |_| {});
         let last = started.start(&lab, Idles, |_| {});
@@ -208,6 +208,6 @@ fn a_request_admits_a_queued_cell_at_once() {
         lab.kernel.wake(ids[4]).expect("it lives");
         lab.kernel.end(ids[1], End::Killed).expect("it lives");
         assert_eq!((started.admitted().len(), lab.kernel.collect(ids[1]).map(|outcome| outcome.end)), (4, Some(End::Killed)));
-        assert_eq!(lab.kernel.inspect(ids[2]).map(|(state, ..)| state), Ok(RunState::Waiting));
+        assert_eq!(lab.kernel.inspect(ids[2]).map(|(state, ..)| state), Ok(RunState::AwaitingAdmission));
     }
 }

@@ -68,7 +68,7 @@ fn a_cell_that_waits_for_admission_can_be_ended() {
         lab.run_all();
         id
     };
-    check_end(Lab::each(PageCount(1 << 14), config), reach, |state| state == RunState::Waiting);
+    check_end(Lab::each(PageCount(1 << 14), config), reach, |state| state == RunState::AwaitingAdmission);
 }
 
 #[test]

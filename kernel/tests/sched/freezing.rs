@@ -7,7 +7,7 @@ use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, EventSet, Hypercall, MapFlags, Permissions};
 use pando_kernel::RunState;
 use pando_kernel::sched::Gatekeeper;
-use pando_kernel::{CellId, Config, End, OperatorError, Share};
+use pando_kernel::{CellId, Config, CpuLimit, End, OperatorError};
 use pando_machine::PageCount;
 use pando_testing::asm::Register::{R12, R13, R14, Rax, Rbx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition};
@@ -68,7 +68,7 @@ fn message(failed: &Result<(), OperatorError>) -> String {
 
 /// Freezes a cell by force, and checks that two clones exit with status 0, one after the other.
 fn stop(lab: &mut Lab, id: CellId) {
-    lab.kernel.freeze_as_it_stands(id).expect("it was started");
+    lab.kernel.force_freeze(id).expect("it was started");
     while !lab.kernel.wait_frozen_for(id, Duration::ZERO).expect("it does not end") {
         assert!(lab.turn(0), "it is never stopped");
     }
@@ -116,7 +116,7 @@ fn a_cell_that_waits_is_stopped_at_once() {
     for mut lab in Lab::both() {
         let id = counter(&lab, idle);
         lab.run_all();
-        lab.kernel.freeze_as_it_stands(id).expect("it was started");
+        lab.kernel.force_freeze(id).expect("it was started");
         assert_eq!(lab.kernel.inspect(id).map(|(state, ..)| state), Ok(RunState::Frozen));
         // A second freeze has no effect.
         stop(&mut lab, id);
@@ -126,12 +126,12 @@ fn a_cell_that_waits_is_stopped_at_once() {
     for mut lab in Lab::each(PageCount(1 << 14), || Config { gatekeeper: Box::new(Closed), ..Config::default() }) {
         let id = counter(&lab, |_| ());
         lab.run_all();
-        lab.kernel.freeze_as_it_stands(id).expect("it waits to be let in");
+        lab.kernel.force_freeze(id).expect("it waits to be let in");
         assert_eq!(lab.kernel.wait_frozen_for(id, Duration::ZERO), Ok(true));
     }
     for mut lab in Lab::both() {
         let id = counter(&lab, |_| ());
-        lab.kernel.set_share(id, Share::new(0.05).expect("a part")).expect("it lives");
+        lab.kernel.set_cpu_limit(id, CpuLimit::new(0.05).expect("a part")).expect("it lives");
         while !matches!(lab.kernel.inspect(id).expect("it lives").0, RunState::Throttled { .. }) {
             lab.turn(0);
         }
@@ -151,19 +151,16 @@ fn a_wait_for_a_cell_that_ignores_the_request_has_a_limit() {
         lab.kernel.ask_to_freeze(id).expect("it lives");
         (0..5).for_each(|_| _ = lab.turn(0));
         assert_eq!(lab.kernel.wait_frozen_for(id, Duration::from_millis(1)), Ok(false));
-        lab.kernel.freeze_as_it_stands(id).expect("it was started");
+        lab.kernel.force_freeze(id).expect("it was started");
         lab.run_all();
         assert_eq!((lab.kernel.wait_frozen_for(id, Duration::ZERO), lab.kernel.is_forced(id)), (Ok(true), Ok(true)));
         // Its clones do not respond either, were not asked, and can be frozen by force as well.
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         assert_eq!(control(&lab, clone).pending & 1 << Event::Freeze as u64, 0);
-        assert_eq!(
-            message(&lab.kernel.freeze_as_it_stands(clone)),
-            format!("cannot freeze cell {clone}: it is not started; start it first")
-        );
+        assert_eq!(message(&lab.kernel.force_freeze(clone)), format!("cannot freeze cell {clone}: it is not started; start it first"));
         lab.kernel.start(clone).expect("it was not started before");
         lab.turn(0);
-        lab.kernel.freeze_as_it_stands(clone).expect("it was started");
+        lab.kernel.force_freeze(clone).expect("it was started");
         lab.run_all();
         assert_eq!(lab.kernel.wait_frozen(clone), Ok(()));
         // If the cell ends instead, the error contains its end.
@@ -171,7 +168,7 @@ fn a_wait_for_a_cell_that_ignores_the_request_has_a_limit() {
         lab.kernel.ask_to_freeze(ending).expect("it lives");
         lab.run_all();
         assert_eq!(lab.kernel.wait_frozen(ending), Err(OperatorError::Ended { cell: ending, end: End::Exited { status: 3 } }));
-        assert_eq!(lab.kernel.freeze_as_it_stands(ending), Err(OperatorError::Ended { cell: ending, end: End::Exited { status: 3 } }));
+        assert_eq!(lab.kernel.force_freeze(ending), Err(OperatorError::Ended { cell: ending, end: End::Exited { status: 3 } }));
     }
 }
 
@@ -207,7 +204,7 @@ fn a_cell_that_accepts_the_request_freezes_and_its_clones_have_no_request() {
         lab.kernel.ask_to_freeze(id).expect("it lives");
         lab.run_all();
         assert_eq!((lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(()), Ok(false)));
-        lab.kernel.freeze_as_it_stands(id).expect("it lives");
+        lab.kernel.force_freeze(id).expect("it lives");
         assert_eq!(lab.kernel.is_forced(id), Ok(false));
         lab.kernel.ask_to_freeze(id).expect("it lives");
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
@@ -236,14 +233,14 @@ fn requests_to_a_cell_do_not_apply_to_its_clones() {
         let wishes = [Event::Terminate, Event::Interrupt, Event::Freeze, Event::Control];
         wishes.into_iter().for_each(|event| lab.kernel.raise(id, event));
         lab.turn(0);
-        lab.kernel.freeze_as_it_stands(id).expect("it was started");
+        lab.kernel.force_freeze(id).expect("it was started");
         wishes.into_iter().for_each(|event| lab.kernel.raise(id, event));
         lab.run_all();
         assert_eq!(lab.kernel.wait_frozen_for(id, Duration::ZERO), Ok(true));
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         lab.kernel.start(clone).expect("it was not started before");
         lab.turn(0);
-        lab.kernel.freeze_as_it_stands(clone).expect("it was started");
+        lab.kernel.force_freeze(clone).expect("it was started");
         lab.run_all();
         assert_eq!(EventSet(control(&lab, clone).pending), EventSet::NONE.with(Event::Generation));
     }
@@ -280,7 +277,7 @@ fn a_template_that_was_stopped_says_so_for_ever() {
     for mut lab in Lab::both() {
         let forced = obedient(&lab);
         lab.turn(0);
-        lab.kernel.freeze_as_it_stands(forced).expect("it was started");
+        lab.kernel.force_freeze(forced).expect("it was started");
         lab.run_all();
         lab.kernel.wait_frozen(forced).expect("it was stopped");
         // A clone of it that freezes by itself is marked, too.
@@ -302,7 +299,7 @@ fn a_template_that_was_stopped_says_so_for_ever() {
 fn a_clone_that_is_stopped_before_it_runs_stands_where_its_source_stood() {
     for mut lab in Lab::both() {
         let freeze = |lab: &mut Lab, id: CellId| {
-            lab.kernel.freeze_as_it_stands(id).expect("it was started");
+            lab.kernel.force_freeze(id).expect("it was started");
             lab.run_all();
             assert_eq!(lab.kernel.wait_frozen_for(id, Duration::ZERO), Ok(true));
             if let Some(sim) = &lab.sim {
@@ -314,7 +311,7 @@ fn a_clone_that_is_stopped_before_it_runs_stands_where_its_source_stood() {
         };
         let stopped = |lab: &Lab, id: CellId| {
             let mut word = [0; 8];
-            lab.kernel.read(id, VIRTUAL_REGISTERS + offset::STOPPED as u64, &mut word).expect("it is a template");
+            lab.kernel.read(id, VIRTUAL_REGISTERS + offset::SOURCE_FROZEN_AT as u64, &mut word).expect("it is a template");
             u64::from_le_bytes(word)
         };
         let source = counter(&lab, |_| ());
@@ -407,7 +404,7 @@ fn a_cell_says_of_its_clones_that_programs_in_them_do_not_notice() {
 fn a_cell_that_is_not_to_be_stopped_any_more_goes_on() {
     for mut lab in Lab::both() {
         let id = counter(&lab, |_| ());
-        lab.kernel.freeze_as_it_stands(id).expect("it was started");
+        lab.kernel.force_freeze(id).expect("it was started");
         assert_eq!(lab.kernel.withdraw_freeze(id), Ok(true));
         lab.turn(0);
         assert_eq!((lab.kernel.wait_frozen_for(id, Duration::ZERO), lab.kernel.is_forced(id)), (Ok(false), Ok(false)));

@@ -46,12 +46,12 @@ fn the_scheduler_chooses_the_next_cell() {
 }
 
 /// Admits a limited number of cells.
-struct Doorkeeper {
+struct LimitedGatekeeper {
     waiting: VecDeque<CellId>,
     places: usize,
 }
 
-impl Gatekeeper for Doorkeeper {
+impl Gatekeeper for LimitedGatekeeper {
     fn enqueue(&mut self, cell: CellId) {
         self.waiting.push_back(cell);
     }
@@ -69,7 +69,7 @@ impl Gatekeeper for Doorkeeper {
 
 #[test]
 fn the_gatekeeper_chooses_the_admitted_cells() {
-    let config = || Config { gatekeeper: Box::new(Doorkeeper { waiting: VecDeque::new(), places: 2 }), ..Config::default() };
+    let config = || Config { gatekeeper: Box::new(LimitedGatekeeper { waiting: VecDeque::new(), places: 2 }), ..Config::default() };
     for mut lab in Lab::each(PageCount(1 << 14), config) {
         let ids: Vec<_> = (0..4)
             .map(|status| {
@@ -81,7 +81,7 @@ fn the_gatekeeper_chooses_the_admitted_cells() {
         lab.run_all();
         assert!(ids[..2].iter().all(|id| lab.kernel.collect(*id).is_some()));
         for id in &ids[2..] {
-            assert_eq!(lab.kernel.inspect(*id).expect("it waits").0, RunState::Waiting);
+            assert_eq!(lab.kernel.inspect(*id).expect("it waits").0, RunState::AwaitingAdmission);
         }
     }
 }
@@ -99,7 +99,7 @@ fn the_default_gatekeeper_lets_in_by_order_of_asking_once_there_is_memory() {
             lab.kernel.create(pando_kernel::CellConfig { quota: PageCount(256), host_name: String::new() }).expect("room for a cell");
         lab.kernel.start(waiting).expect("it was not started before");
         lab.run_all();
-        assert_eq!(lab.kernel.inspect(waiting).expect("it waits").0, RunState::Waiting);
+        assert_eq!(lab.kernel.inspect(waiting).expect("it waits").0, RunState::AwaitingAdmission);
         lab.kernel.end(big, End::Killed).expect("it lives");
         lab.kernel.settle();
         // It was not queued again: it is admitted because there is memory. Without code it faults.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When the machine is out of memory, the memory policy chooses the victim.
+//! When the machine is out of memory, the OOM policy chooses the victim.
 
 use pando_abi::layout::{SLOT_SIZE, VIRTUAL_REGISTERS};
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
 use pando_kernel::RunState;
-use pando_kernel::sched::MemoryPolicy;
+use pando_kernel::sched::OomPolicy;
 use pando_kernel::{CellId, Config, End, OperatorError};
 use pando_machine::PageCount;
 use pando_testing::asm::Register::{R15, Rbx};
@@ -228,7 +228,7 @@ fn cells_are_admitted_when_an_idle_one_can_sleep_again() {
         lab.kernel.write(idle, VIRTUAL_REGISTERS + 8, &0_u64.to_le_bytes()).expect("it is mapped");
         lab.kernel.withhold(lab.kernel.free());
         lab.kernel.start(waits).expect("it was not started before");
-        assert!(lab.turn(0) && matches!(lab.kernel.inspect(waits).expect("it lives").0, RunState::Waiting));
+        assert!(lab.turn(0) && matches!(lab.kernel.inspect(waits).expect("it lives").0, RunState::AwaitingAdmission));
         lab.kernel.write(idle, VIRTUAL_REGISTERS + 8, &u64::MAX.to_le_bytes()).expect("it is mapped");
         lab.finish(waits);
     }
@@ -333,9 +333,9 @@ fn idle_cells_that_cannot_sleep_hide_no_other_cell() {
 }
 
 /// A policy without victims.
-struct Mercy;
+struct NoVictim;
 
-impl MemoryPolicy for Mercy {
+impl OomPolicy for NoVictim {
     fn victim(&mut self, _: &mut dyn Iterator<Item = (CellId, PageCount)>) -> Option<CellId> {
         None
     }
@@ -343,7 +343,7 @@ impl MemoryPolicy for Mercy {
 
 #[test]
 fn without_a_victim_the_requesting_cell_ends() {
-    for mut lab in Lab::each(ARENA, || Config { memory_policy: Box::new(Mercy), ..Config::default() }) {
+    for mut lab in Lab::each(ARENA, || Config { oom_policy: Box::new(NoVictim), ..Config::default() }) {
         let before = lab.kernel.free();
         let hoarder = hoarder(&mut lab, before.0 / 2, IDLE);
         let wants = toucher(&lab, before.0 * 2 / 3);
@@ -421,7 +421,7 @@ fn a_cell_that_waits_for_admission_gets_memory_that_a_flush_frees() {
         lab.kernel.map(small, 0x2000_0000, PageCount(lab.kernel.free().0 - 40), MapFlags::eager(Permissions::READ_WRITE)).expect("room");
         let waits = small;
         lab.kernel.start(waits).expect("it was not started before");
-        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::Waiting, "there is not enough for it to start");
+        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::AwaitingAdmission, "there is not enough for it to start");
         lab.kernel.end(hoard, End::Killed).expect("it lives");
         lab.run_all();
         assert!(lab.kernel.inspect(waits).is_err(), "it was let in, and ran into nothing");
@@ -449,7 +449,7 @@ fn a_flush_that_frees_nothing_but_tables_lets_the_waiting_cell_in() {
             address += 0x1000;
         }
         lab.kernel.start(waits).expect("it was not started before");
-        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::Waiting, "there is not enough for it to start");
+        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::AwaitingAdmission, "there is not enough for it to start");
         // The next flush is some time away: when it comes, all else is released.
         lab.kernel.settle();
         lab.kernel.end(tables, End::Killed).expect("it lives");

@@ -3,7 +3,7 @@
 //! malformed frames, the channel is closed.
 
 use super::{Job, JobEnd, Shared};
-use pando_abi::control::{Frame, JOBS, Kind, Malformed, PIECE, START_MAX, WINDOW};
+use pando_abi::control::{Frame, FrameError, JOBS, Kind, PIECE, START_MAX, WINDOW};
 use pando_abi::ring;
 use pando_kernel::{ConsoleOutput, Stream};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ impl Multiplexer {
         false
     }
 
-    fn transfer(&mut self) -> Result<(), Malformed> {
+    fn transfer(&mut self) -> Result<(), FrameError> {
         let requests = {
             let mut state = self.shared.lock();
             for (number, job) in &state.jobs {
@@ -86,14 +86,14 @@ impl Multiplexer {
             (shared.ring)();
         }
         streams.values_mut().for_each(|streams| streams.serve(rest));
-        let taken = shared.control.try_send(rest).filter(|_| !is_over).ok_or(Malformed)?;
+        let taken = shared.control.try_send(rest).filter(|_| !is_over).ok_or(FrameError)?;
         rest.drain(..taken);
         // A cell that sends without reading is cut off.
-        if rest.len() > REST_MAX { Err(Malformed) } else { Ok(()) }
+        if rest.len() > REST_MAX { Err(FrameError) } else { Ok(()) }
     }
 
     /// Parses reports of the cell.
-    fn parse_reports(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+    fn parse_reports(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
         self.bytes.extend_from_slice(bytes);
         let mut rest = &self.bytes[..];
         while let Some(frame) = Frame::parse(rest)? {
@@ -117,27 +117,27 @@ impl Multiplexer {
 
 impl JobStreams {
     /// Handles a report. Returns the job's end if it reports that.
-    fn report(&mut self, Frame { kind, detail, .. }: Frame, bytes: &[u8]) -> Result<Option<JobEnd>, Malformed> {
+    fn report(&mut self, Frame { kind, detail, .. }: Frame, bytes: &[u8]) -> Result<Option<JobEnd>, FrameError> {
         match kind {
-            Kind::Taken => self.window = self.window.checked_add(detail).filter(|window| *window <= WINDOW).ok_or(Malformed)?,
+            Kind::Taken => self.window = self.window.checked_add(detail).filter(|window| *window <= WINDOW).ok_or(FrameError)?,
             Kind::Output => {
                 let stream = match detail {
                     ring::OUTPUT => Stream::Output,
                     ring::ERRORS => Stream::Errors,
-                    _ => return Err(Malformed),
+                    _ => return Err(FrameError),
                 };
                 self.unacknowledged = self
                     .unacknowledged
                     .checked_add(bytes.len() as u32)
                     .filter(|unacknowledged| *unacknowledged <= WINDOW)
-                    .ok_or(Malformed)?;
+                    .ok_or(FrameError)?;
                 self.job.port.append_output(stream, bytes.to_vec());
             }
             Kind::Ended => {
                 let [signal, status, ..] = detail.to_le_bytes();
                 return Ok(Some(if signal == 0 { JobEnd::Exited(status) } else { JobEnd::Signalled(signal) }));
             }
-            _ => return Err(Malformed),
+            _ => return Err(FrameError),
         }
         Ok(None)
     }
@@ -146,7 +146,7 @@ impl JobStreams {
     fn serve(&mut self, frames: &mut Vec<u8>) {
         let (number, port) = (self.job.number, &self.job.port);
         for (index, (stream, tag)) in [(Stream::Output, ring::OUTPUT), (Stream::Errors, ring::ERRORS)].into_iter().enumerate() {
-            if port.is_unread(stream) && !std::mem::replace(&mut self.closed[index], true) {
+            if port.is_stream_closed(stream) && !std::mem::replace(&mut self.closed[index], true) {
                 frames.extend(Frame::new(Kind::CloseOutput, number, tag).to_bytes());
             }
         }

@@ -104,7 +104,7 @@ impl RemotePort {
     /// Tells the child which of its outputs are not read any more.
     fn close_streams(&mut self, device: &CellsDevice, child: HoldingName) -> io::Result<()> {
         for (closed, stream) in self.closed.iter_mut().zip([Stream::Output, Stream::Errors]) {
-            if !*closed && self.port.is_unread(stream) {
+            if !*closed && self.port.is_stream_closed(stream) {
                 device.close_stream(child, stream.tag())?;
                 *closed = true;
             }

@@ -17,7 +17,7 @@ use pando_abi::layout::ARGUMENTS;
 use pando_abi::watch::{VECTOR_BYTES, state};
 use pando_abi::{DescendantRecord, Event, HoldingName};
 use pando_kernel::limits::DESCENDANTS_LISTED;
-use pando_kernel::{AdmissionCallback, CellId, ConsolePort, End, OperatorError, Outcome, Share, Weight};
+use pando_kernel::{AdmissionCallback, CellId, ConsolePort, CpuLimit, End, OperatorError, Outcome, Weight};
 use pando_machine::{CellsDevice, ConsoleRead, PageCount};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ impl Operator for NestedCells {
     }
 
     fn prepare_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>, block: Vec<u8>) -> Result<CellId, LaunchError> {
-        let cell = CellId::unmade(self.0.next_number());
+        let cell = CellId::placeholder(self.0.next_number());
         let (source, nesting) = (self.source(source)?, self.nesting(nesting)?);
         let preparation = Preparation { source, memory, nesting, block, limits: Vec::new(), host_name: None };
         self.0.lock().insert(cell, Child::prepared(preparation, self.port(port::CONSOLE)));
@@ -128,8 +128,8 @@ impl Operator for NestedCells {
         self.ask(cell, |device, name| device.write(name, ARGUMENTS, block))
     }
 
-    fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
-        let thousandths = (share.part() * 1000.0).ceil() as u64;
+    fn set_cpu_limit(&self, cell: CellId, limit: CpuLimit) -> Result<(), LaunchError> {
+        let thousandths = (limit.part() * 1000.0).ceil() as u64;
         self.limit(cell, limit::CPU, thousandths)
     }
 

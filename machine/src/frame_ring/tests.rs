@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Both ends of the rings in one process.
 
-use super::{Broken, FRAME_MAX, HEADER, LENGTH, RING, RingOwner, RingPeer, SKIP, Word, create_rings};
+use super::{FRAME_MAX, HEADER, LENGTH, RING, RingError, RingOwner, RingPeer, SKIP, Word, create_rings};
 use std::sync::atomic::Ordering;
 
 fn ends() -> (RingOwner, RingPeer) {
@@ -16,7 +16,7 @@ fn bytes(random: &mut fastrand::Rng, most: usize) -> Vec<u8> {
 }
 
 /// Receives a frame at the owner's end.
-fn received(owner: &mut RingOwner) -> Result<Option<Vec<u8>>, Broken> {
+fn received(owner: &mut RingOwner) -> Result<Option<Vec<u8>>, RingError> {
     Ok(owner.next_length()?.map(|length| {
         let mut frame = vec![0; length];
         owner.receive(&mut frame);

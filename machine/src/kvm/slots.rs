@@ -22,10 +22,10 @@ const LEAST_TABLES: u64 = 64;
 
 /// The part of the arena that the VM has.
 #[derive(Debug)]
-pub(super) struct Slots(Mutex<Provided>);
+pub(super) struct Slots(Mutex<SlotState>);
 
 #[derive(Debug)]
-struct Provided {
+struct SlotState {
     slots: u32,
     huge_frames: u32,
 }
@@ -37,7 +37,7 @@ impl Slots {
     /// KVM refused it.
     pub(super) fn new(vm: &VmFd, arena: &Arena) -> Result<Slots, HostError> {
         system::limit_shadow_tables(vm, (u64::from(arena.frames()) / PAGES_OF_A_TABLE).max(LEAST_TABLES))?;
-        let slots = Slots(Mutex::new(Provided { slots: 0, huge_frames: 0 }));
+        let slots = Slots(Mutex::new(SlotState { slots: 0, huge_frames: 0 }));
         slots.provide(vm, arena, HugeFrame(0))?;
         Ok(slots)
     }

@@ -3,7 +3,7 @@
 //!
 //! A known instruction in an unknown form is undefined, like everything else that is not in the table of `instruction`.
 
-use super::instruction::{Instruction, Opcode, Operand, OperandPlace, Register};
+use super::instruction::{Instruction, Opcode, Operand, OperandLocation, Register};
 
 /// The bytes end inside the instruction.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ struct ModRm {
 
 enum Other {
     Register(Register),
-    Memory(OperandPlace),
+    Memory(OperandLocation),
     /// A form that the software machine does not support.
     Unknown,
 }
@@ -111,7 +111,7 @@ impl Decoder<'_> {
         };
         // Without displacement, the encodings of rbp and r13 mean rip-relative addresses, or no base at all.
         let known = known && !(mode == 0 && base.0 & 7 == 5);
-        Ok(ModRm { register, other: if known { Other::Memory(OperandPlace { base, displacement }) } else { Other::Unknown } })
+        Ok(ModRm { register, other: if known { Other::Memory(OperandLocation { base, displacement }) } else { Other::Unknown } })
     }
 
     fn instruction(&mut self) -> Result<Instruction, Truncated> {

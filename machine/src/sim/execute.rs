@@ -4,7 +4,7 @@
 //! A faulting instruction changes nothing.
 
 use super::arithmetic::{self, CARRY, RESUME, TRAP};
-use super::instruction::{Instruction, Opcode, Operand, OperandPlace, Register};
+use super::instruction::{Instruction, Opcode, Operand, OperandLocation, Register};
 use super::translate::Mmu;
 use super::{Hardware, INSTRUCTION_TIME};
 use crate::{Exception, Exit, Violation};
@@ -149,7 +149,7 @@ impl Cpu<'_> {
         number.map_or(self.registers.rdx & 0xffff, u64::from) == u64::from(PORT)
     }
 
-    pub(super) fn address(&self, place: OperandPlace) -> u64 {
+    pub(super) fn address(&self, place: OperandLocation) -> u64 {
         self.register(place.base).wrapping_add_signed(i64::from(place.displacement))
     }
 

@@ -54,7 +54,7 @@ pub(super) enum Operand {
 
 /// A memory operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OperandPlace {
+pub(super) struct OperandLocation {
     pub(super) base: Register,
     pub(super) displacement: i32,
 }
@@ -64,11 +64,11 @@ pub(super) struct OperandPlace {
 pub(super) enum Instruction {
     MoveImmediate(Register, u64),
     Move(Register, Register),
-    Load(Register, OperandPlace),
-    Store(OperandPlace, Register),
-    StoreImmediate(OperandPlace, u64),
-    LoadByte(Register, OperandPlace),
-    StoreByte(OperandPlace, Register),
+    Load(Register, OperandLocation),
+    Store(OperandLocation, Register),
+    StoreImmediate(OperandLocation, u64),
+    LoadByte(Register, OperandLocation),
+    StoreByte(OperandLocation, Register),
     Arithmetic(Opcode, Register, Operand),
     Increment(Register),
     Decrement(Register),

@@ -5,7 +5,7 @@
 
 use super::decode;
 use super::execute::{Cpu, exception, is_canonical, protection, vector};
-use super::instruction::{Instruction, OperandPlace};
+use super::instruction::{Instruction, OperandLocation};
 use super::tables::Kind;
 use crate::{Exit, FRAME_SIZE, FrameId};
 
@@ -39,7 +39,7 @@ impl Cpu<'_> {
     }
 
     /// Eight bytes.
-    pub(super) fn load(&mut self, from: OperandPlace) -> Result<u64, Exit> {
+    pub(super) fn load(&mut self, from: OperandLocation) -> Result<u64, Exit> {
         let mut bytes = [0; 8];
         self.read(self.address(from), &mut bytes, from.base.is_stack())?;
         Ok(u64::from_le_bytes(bytes))

@@ -8,7 +8,7 @@
 //! - a fault replaces the leaf that it reaches, and nothing above it: links stay, stale ones included, and large pages stay large;
 //! - the seven neighbours of a leaf are fetched with it, so an entry need not have been used to be cached.
 
-use super::tables::{ACCESSED, Access, AccessTarget, DIRTY, Path, ROOT_LEVEL};
+use super::tables::{ACCESSED, Access, DIRTY, EntryTarget, Path, ROOT_LEVEL};
 use crate::{Arena, EntryIndex, FrameId};
 use rustc_hash::FxHashMap;
 
@@ -39,19 +39,19 @@ pub(super) struct Shadow(FxHashMap<u64, ShadowEntry>);
 
 /// A table in the shadow. The same frame with other permissions, or at another level, is another table.
 #[derive(Clone, Copy)]
-struct OperandPlace {
+struct ShadowTable {
     table: FrameId,
     level: u8,
     access: Access,
 }
 
-impl OperandPlace {
-    fn root(table: FrameId) -> OperandPlace {
-        OperandPlace { table, level: ROOT_LEVEL, access: Access::ALL }
+impl ShadowTable {
+    fn root(table: FrameId) -> ShadowTable {
+        ShadowTable { table, level: ROOT_LEVEL, access: Access::ALL }
     }
 
-    fn below(self, table: FrameId, access: Access) -> OperandPlace {
-        OperandPlace { table, level: self.level - 1, access }
+    fn below(self, table: FrameId, access: Access) -> ShadowTable {
+        ShadowTable { table, level: self.level - 1, access }
     }
 
     /// The key of one of its entries: frame, level, permissions and index packed into a word.
@@ -68,7 +68,7 @@ impl Shadow {
 
     /// Translates `address` through cached entries, and through the tables where there are none. `None`: it ends at no page.
     pub(super) fn look_up(&mut self, arena: &Arena, root: FrameId, address: u64) -> Option<ShadowPage> {
-        let mut place = OperandPlace::root(root);
+        let mut place = ShadowTable::root(root);
         loop {
             let index = EntryIndex::of(address, place.level);
             let remembered = match self.0.get(&place.entry(index)) {
@@ -86,7 +86,7 @@ impl Shadow {
 
     /// Handles a fault on `address` that the tables permit, as KVM does: the page that `path` found replaces the leaf, links above it stay.
     pub(super) fn resync(&mut self, arena: &Arena, root: FrameId, address: u64, path: &Path, leaf: u64) {
-        let mut place = OperandPlace::root(root);
+        let mut place = ShadowTable::root(root);
         while place.level > path.level {
             let (_, entry) = path.step(place.level);
             let (child, _) = path.step(place.level - 1);
@@ -103,7 +103,7 @@ impl Shadow {
     }
 
     /// Caches an entry as its table has it now, if it is present and has been used.
-    fn take(&mut self, arena: &Arena, place: OperandPlace, index: EntryIndex) -> Option<ShadowEntry> {
+    fn take(&mut self, arena: &Arena, place: ShadowTable, index: EntryIndex) -> Option<ShadowEntry> {
         let remembered = read(arena, place, index)?;
         self.0.insert(place.entry(index), remembered);
         self.prefetch(arena, place, index);
@@ -111,7 +111,7 @@ impl Shadow {
     }
 
     /// Caches the neighbours of a leaf of 4 KiB.
-    fn prefetch(&mut self, arena: &Arena, place: OperandPlace, index: EntryIndex) {
+    fn prefetch(&mut self, arena: &Arena, place: ShadowTable, index: EntryIndex) {
         if place.level != 1 {
             return;
         }
@@ -128,14 +128,14 @@ impl Shadow {
 }
 
 /// The cached form of an entry. `None`: it is not present, was never used (its accessed bit is clear), or leads nowhere valid.
-fn read(arena: &Arena, place: OperandPlace, index: EntryIndex) -> Option<ShadowEntry> {
+fn read(arena: &Arena, place: ShadowTable, index: EntryIndex) -> Option<ShadowEntry> {
     let entry = arena.load(place.table, index);
     if entry & ACCESSED == 0 {
         return None;
     }
-    match AccessTarget::of(arena, entry, place.level) {
-        AccessTarget::Table(table) => Some(ShadowEntry::Link { table, access: place.access.and(Access::of(entry)) }),
-        AccessTarget::Page(first) => Some(ShadowEntry::Page { first, own: Access::of(entry), dirty: entry & DIRTY != 0 }),
-        AccessTarget::Absent | AccessTarget::Reserved | AccessTarget::Outside => None,
+    match EntryTarget::of(arena, entry, place.level) {
+        EntryTarget::Table(table) => Some(ShadowEntry::Link { table, access: place.access.and(Access::of(entry)) }),
+        EntryTarget::Page(first) => Some(ShadowEntry::Page { first, own: Access::of(entry), dirty: entry & DIRTY != 0 }),
+        EntryTarget::Absent | EntryTarget::Reserved | EntryTarget::Outside => None,
     }
 }

@@ -69,7 +69,7 @@ impl Access {
 
 /// The target of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AccessTarget {
+pub(super) enum EntryTarget {
     /// Not present.
     Absent,
     /// Present with reserved bits set.
@@ -82,30 +82,30 @@ pub(super) enum AccessTarget {
     Page(FrameId),
 }
 
-impl AccessTarget {
+impl EntryTarget {
     /// The target of `entry` of a table of `level`.
-    pub(super) fn of(arena: &Arena, entry: u64, level: u8) -> AccessTarget {
+    pub(super) fn of(arena: &Arena, entry: u64, level: u8) -> EntryTarget {
         if entry & PRESENT == 0 {
-            return AccessTarget::Absent;
+            return EntryTarget::Absent;
         }
         let is_page = level == 1 || entry & LARGE != 0;
         if is_page && level == ROOT_LEVEL {
-            return AccessTarget::Reserved;
+            return EntryTarget::Reserved;
         }
         let address = if is_page && level > 1 { entry & ADDRESS & !LARGE_PAT } else { entry & ADDRESS };
         let frames = if is_page { pages_at(level) } else { 1 };
         if address & (frames * 4096 - 1) != 0 {
-            return AccessTarget::Reserved;
+            return EntryTarget::Reserved;
         }
         match FrameId::at(address) {
             Some(frame) if u64::from(frame.0) + frames <= u64::from(arena.frames()) => {
                 if is_page {
-                    AccessTarget::Page(frame)
+                    EntryTarget::Page(frame)
                 } else {
-                    AccessTarget::Table(frame)
+                    EntryTarget::Table(frame)
                 }
             }
-            _ => AccessTarget::Outside,
+            _ => EntryTarget::Outside,
         }
     }
 }
@@ -123,7 +123,7 @@ pub(super) fn frame_in(first: FrameId, level: u8, address: u64) -> FrameId {
 
 /// The reason why a walk reached no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Miss {
+pub(super) enum WalkError {
     Absent,
     Reserved,
     /// This entry points outside the arena.
@@ -151,7 +151,7 @@ impl Path {
 }
 
 /// Walks the current tables below `root`.
-pub(super) fn walk(arena: &Arena, root: FrameId, address: u64) -> Result<Path, Miss> {
+pub(super) fn walk(arena: &Arena, root: FrameId, address: u64) -> Result<Path, WalkError> {
     let mut path = Path { steps: [(root, 0); ROOT_LEVEL as usize], level: ROOT_LEVEL, first: root, access: Access::ALL };
     let mut table = root;
     loop {
@@ -159,12 +159,12 @@ pub(super) fn walk(arena: &Arena, root: FrameId, address: u64) -> Result<Path, M
         let entry = arena.load(table, EntryIndex::of(address, level));
         path.steps[usize::from(ROOT_LEVEL - level)] = (table, entry);
         path.access = path.access.and(Access::of(entry));
-        match AccessTarget::of(arena, entry, level) {
-            AccessTarget::Absent => return Err(Miss::Absent),
-            AccessTarget::Reserved => return Err(Miss::Reserved),
-            AccessTarget::Outside => return Err(Miss::Outside(entry)),
-            AccessTarget::Table(next) => table = next,
-            AccessTarget::Page(first) => {
+        match EntryTarget::of(arena, entry, level) {
+            EntryTarget::Absent => return Err(WalkError::Absent),
+            EntryTarget::Reserved => return Err(WalkError::Reserved),
+            EntryTarget::Outside => return Err(WalkError::Outside(entry)),
+            EntryTarget::Table(next) => table = next,
+            EntryTarget::Page(first) => {
                 path.first = first;
                 return Ok(path);
             }

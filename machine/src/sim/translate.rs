@@ -8,7 +8,7 @@
 use super::Hardware;
 use super::oracle::{Breach, BreachKind, Translation};
 use super::shadow::ShadowPage;
-use super::tables::{self, Access, Kind, Miss};
+use super::tables::{self, Access, Kind, WalkError};
 use crate::{Exception, Exit, FrameId, Root, Violation};
 use rustc_hash::FxHashMap;
 
@@ -23,14 +23,14 @@ mod error {
 
 /// A translation in the TLB.
 #[derive(Clone, Copy)]
-struct Cached {
+struct TlbEntry {
     /// The first frame: of a page of 4 KiB, or of 2 MiB.
     first: FrameId,
     access: Access,
     dirty: bool,
 }
 
-impl Cached {
+impl TlbEntry {
     /// Whether it is sufficient for an access. A write through a clean one walks again, to set the dirty bit.
     fn serves(self, kind: Kind) -> bool {
         self.access.permits(kind) && (kind != Kind::Write || self.dirty)
@@ -42,7 +42,7 @@ pub(super) struct Mmu {
     vcpu: usize,
     root: Option<Root>,
     /// By page number: 4 KiB pages with the lowest bit 0, 2 MiB pages with 1.
-    tlb: FxHashMap<u64, Cached>,
+    tlb: FxHashMap<u64, TlbEntry>,
 }
 
 fn small(address: u64) -> u64 {
@@ -98,7 +98,7 @@ impl Mmu {
     }
 
     /// Finds a translation for the access, through the shadow and, if that is insufficient, through KVM's fault handling.
-    fn miss(&mut self, hardware: &Hardware, root: Root, address: u64, kind: Kind) -> Result<(u8, Cached), Exit> {
+    fn miss(&mut self, hardware: &Hardware, root: Root, address: u64, kind: Kind) -> Result<(u8, TlbEntry), Exit> {
         let mut shadow = hardware.shadow();
         let serves = |page: &ShadowPage| page.access.permits(kind) && (kind != Kind::Write || page.dirty);
         if let Some(page) = shadow.look_up(&hardware.arena, root.table, address).filter(serves) {
@@ -107,9 +107,9 @@ impl Mmu {
         let (path, leaf) = loop {
             let path = match tables::walk(&hardware.arena, root.table, address) {
                 Ok(path) => path,
-                Err(Miss::Absent) => return Err(page_fault(address, kind, 0)),
-                Err(Miss::Reserved) => return Err(page_fault(address, kind, error::PROTECTION | error::RESERVED)),
-                Err(Miss::Outside(entry)) => {
+                Err(WalkError::Absent) => return Err(page_fault(address, kind, 0)),
+                Err(WalkError::Reserved) => return Err(page_fault(address, kind, error::PROTECTION | error::RESERVED)),
+                Err(WalkError::Outside(entry)) => {
                     self.record(hardware, root, address, BreachKind::OutsideArena { entry });
                     return Err(Exit::Violation(Violation::OutsideMemory));
                 }
@@ -131,14 +131,14 @@ impl Mmu {
     }
 
     /// Puts a page into the TLB. A page of 1 GiB is kept as its part of 2 MiB.
-    fn cache(&mut self, address: u64, page: ShadowPage) -> (u8, Cached) {
+    fn cache(&mut self, address: u64, page: ShadowPage) -> (u8, TlbEntry) {
         let ShadowPage { first, level, access, dirty } = page;
         let (key, level, first) = match level {
             1 => (small(address), 1, first),
             2 => (large(address), 2, first),
             _ => (large(address), 2, tables::frame_in(first, level, address & !0x1f_ffff)),
         };
-        let cached = Cached { first, access, dirty };
+        let cached = TlbEntry { first, access, dirty };
         self.tlb.insert(key, cached);
         (level, cached)
     }

@@ -478,7 +478,7 @@ impl ManagedCell {
     /// Closes the read end of one of its outputs: the program gets SIGPIPE at its next write.
     pub fn close_stream(&self, stream: Stream) {
         // A repeated end would be queued again.
-        if !self.port.is_unread(stream) {
+        if !self.port.is_stream_closed(stream) {
             self.port.close_stream(stream);
         }
     }

@@ -63,8 +63,8 @@ impl Manager {
     }
 
     /// The sum of these cells, as [`Manager::page`] lists them: their number, how many of them sleep, and their memory in bytes. May block.
-    pub fn sum(&self, is_wanted: impl Fn(&ManagedCell) -> bool) -> CellSum {
-        let (mut after, mut sum) = (0, CellSum::default());
+    pub fn sum(&self, is_wanted: impl Fn(&ManagedCell) -> bool) -> CellTotals {
+        let (mut after, mut sum) = (0, CellTotals::default());
         loop {
             let piece = self.lock().page(after, PIECE);
             let wanted: Vec<&Arc<ManagedCell>> = piece.iter().filter(|cell| is_wanted(cell)).collect();
@@ -126,7 +126,7 @@ impl ManagedCell {
 
 /// The sum of some cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CellSum {
+pub struct CellTotals {
     /// Cells that have not ended.
     pub living: usize,
     /// Those of them that sleep.

@@ -66,7 +66,7 @@ pub use cell::ManagedCell;
 pub use error::ManagerError;
 pub use gateways::PreparedGateways;
 pub use jobs::StartedJob;
-pub use listing::{CellPage, CellSum, PageQuery};
+pub use listing::{CellPage, CellTotals, PageQuery};
 pub use provider::TemplateSummary;
 pub use reader::Reader;
 pub use restart_policy::RestartPolicy;
@@ -319,7 +319,7 @@ impl Manager {
     /// # Errors
     /// It has ended, its programs do not pause, there is not enough memory, or there is no gateway for a copy.
     pub async fn fork(self: &Arc<Self>, source: Arc<ManagedCell>, count: u32) -> Result<Vec<AttachedCell>, ManagerError> {
-        let permit = self.pool.freezer().await?;
+        let permit = self.pool.freeze_permit().await?;
         let copied = blocking(move || {
             let _permit = permit;
             source.copy()
@@ -448,7 +448,7 @@ impl Manager {
         let lock = self.pool.lock_name(&name).await;
         // Checked first: a name that exists must not cost the cell its life.
         self.pool.check_free(name.clone(), replaces).await?;
-        let permit = self.pool.freezer().await?;
+        let permit = self.pool.freeze_permit().await?;
         cell.freeze(name, (lock, permit), by_force).await
     }
 

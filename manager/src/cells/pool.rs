@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 /// Templates that are created at a time: fewer than the threads for blocking work.
-const CREATORS: usize = 4;
+const CREATIONS_MAX: usize = 4;
 /// Cells that are frozen at a time; together with the former still fewer than those threads.
-const FREEZERS: usize = 4;
+const FREEZES_MAX: usize = 4;
 
 /// Held while a template is loaded or created, so that only requests for the same template wait.
 type NameMutex = Arc<tokio::sync::Mutex<()>>;
@@ -37,7 +37,7 @@ pub(crate) struct TemplatePool {
 
 impl TemplatePool {
     pub(super) fn new(provider: Box<dyn TemplateProvider>, reporter: Reporter) -> TemplatePool {
-        let (creators, freezers) = (Semaphore::new(CREATORS), Arc::new(Semaphore::new(FREEZERS)));
+        let (creators, freezers) = (Semaphore::new(CREATIONS_MAX), Arc::new(Semaphore::new(FREEZES_MAX)));
         TemplatePool { provider, reporter, creators, freezers, names: Mutex::default() }
     }
 
@@ -169,7 +169,7 @@ impl TemplatePool {
     ///
     /// # Errors
     /// The manager is ending.
-    pub(crate) async fn freezer(&self) -> Result<OwnedSemaphorePermit, ManagerError> {
+    pub(crate) async fn freeze_permit(&self) -> Result<OwnedSemaphorePermit, ManagerError> {
         Arc::clone(&self.freezers).acquire_owned().await.map_err(ManagerError::internal)
     }
 

@@ -8,7 +8,7 @@ use super::NetworkError;
 use crate::output_file;
 use crate::report::{CaptureProblem, Reporter, Warning};
 use bytes::Bytes;
-use pando_kernel::{Kernel, Listener, NetworkId};
+use pando_kernel::{Kernel, NetworkId, PacketCapture};
 use pando_stack::offload;
 use pcap_file::DataLink;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
@@ -67,12 +67,12 @@ impl Capture {
         let wake_once = move || {
             let _ = waker.try_send(());
         };
-        let listener = kernel.listen(network, wake_once)?;
+        let capture = kernel.capture_packets(network, wake_once)?;
         let stopped = Arc::<AtomicBool>::default();
         let writer = Writer::new(file).map_err(|source| NetworkError::Capture { file: path.clone(), source })?;
         let stop = Arc::clone(&stopped);
         let body = move || {
-            write_frames(&listener, &woken, &stop, writer, |problem| reporter.warn(Warning::Capture { file: path.clone(), problem }))
+            write_frames(&capture, &woken, &stop, writer, |problem| reporter.warn(Warning::Capture { file: path.clone(), problem }))
         };
         let thread = std::thread::Builder::new().name("capture".into()).spawn(body).map_err(NetworkError::Thread)?;
         Ok(RunningCapture { wake, stopped, thread })
@@ -90,12 +90,12 @@ impl RunningCapture {
 }
 
 /// Writes received frames until it is stopped, or a write fails.
-fn write_frames(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writer: Writer, warn: impl Fn(CaptureProblem)) {
+fn write_frames(capture: &PacketCapture, woken: &Receiver<()>, stop: &AtomicBool, mut writer: Writer, warn: impl Fn(CaptureProblem)) {
     let mut written = 0;
     loop {
         let last = stop.load(Ordering::SeqCst);
         loop {
-            let frames = listener.receive(BATCH);
+            let frames = capture.receive(BATCH);
             if frames.is_empty() {
                 break;
             }
@@ -108,7 +108,7 @@ fn write_frames(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mu
             break;
         }
     }
-    let lost = listener.lost();
+    let lost = capture.lost();
     if lost > 0 {
         warn(CaptureProblem::Lost { lost, all: written + lost });
     }

@@ -12,7 +12,8 @@
 use super::error::{NetworkError, StartError};
 use super::gateway_process::{self, Ends};
 use super::messages::{
-    Answer, GatewayConfig, GatewayListeners, GatewayMessage, ListenersId, MESSAGE_MAX, Order, decode, encode, receive_message, send_message,
+    Answer, GatewayConfig, GatewayListeners, GatewayMessage, LauncherRequest, ListenersId, MESSAGE_MAX, decode, encode, receive_message,
+    send_message,
 };
 use pando_confine::{ConfineError, Needs, Paths, Ports};
 use pando_gateway::{BindError, Gateway, PortForward};
@@ -112,7 +113,7 @@ impl Launcher {
 
     /// Closes listening sockets that gateways used.
     pub(super) fn close(&self, listeners: ListenersId) {
-        let Ok(order) = encode(&Order::Close(listeners)) else { return };
+        let Ok(order) = encode(&LauncherRequest::Close(listeners)) else { return };
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         // If the launcher has ended, the sockets are closed already.
         let _ = retry_on_intr(|| send(&connection.socket, &order, SendFlags::NOSIGNAL));
@@ -123,7 +124,7 @@ impl Launcher {
     /// # Errors
     /// A port forward cannot listen, the host has no process or descriptor for it, or the launcher has ended.
     pub(super) fn start_gateway(&self, config: &GatewayConfig) -> Result<GatewayLink, StartError> {
-        let order = encode(&Order::Start(config.clone()))?;
+        let order = encode(&LauncherRequest::Start(config.clone()))?;
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let LauncherConnection { socket, is_lost } = &mut *connection;
         if std::mem::replace(is_lost, true) {
@@ -194,8 +195,8 @@ fn serve(orders: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) 
             continue;
         }
         let config = match receive_message(orders, RecvFlags::empty()) {
-            Ok(Some(Order::Start(config))) => config,
-            Ok(Some(Order::Close(listeners))) => {
+            Ok(Some(LauncherRequest::Start(config))) => config,
+            Ok(Some(LauncherRequest::Close(listeners))) => {
                 listening.remove(&listeners);
                 continue;
             }

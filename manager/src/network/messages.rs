@@ -13,16 +13,16 @@ use std::os::fd::AsFd;
 /// Bytes of the longest message.
 pub(super) const MESSAGE_MAX: usize = 128 << 10;
 
-/// An order to the launcher.
+/// A request to the launcher.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Order {
+pub(super) enum LauncherRequest {
     /// Start a gateway. The launcher answers with an [`Answer`].
     Start(GatewayConfig),
     /// Close the listening sockets of a cell that has ended. There is no answer.
     Close(ListenersId),
 }
 
-/// The launcher's answer to an order to start a gateway.
+/// The launcher's answer to a request to start a gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// It runs. The addresses have the ports that the host chose.

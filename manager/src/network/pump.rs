@@ -49,7 +49,7 @@ const REPLACEMENTS: u32 = 4;
 const REPLACEMENTS_TIME: Duration = Duration::from_secs(600);
 
 /// The reason for ending a gateway that breaks the protocol.
-const NONSENSE: &str = "it sent a message that makes no sense";
+const INVALID_MESSAGE: &str = "it sent an invalid message";
 
 /// The names of cells, for a gateway that leads clients to them by name.
 pub trait CellDirectory: Send + Sync {
@@ -407,14 +407,14 @@ impl Pump {
             Ok(Some(GatewayMessage::Failed(why) | GatewayMessage::Ended(why))) => return Err(End::Lost(why)),
             Ok(None) => return Err(End::Lost("the process that starts gateways has ended".into())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Err(End::Lost(NONSENSE.into())),
+            Err(_) => return Err(End::Lost(INVALID_MESSAGE.into())),
         }
         Ok(true)
     }
 
     /// Answers a request for the address of a cell.
     fn find(&self, link: &GatewayLink, query: u64, name: &str) -> Result<(), End> {
-        let Some(directory) = &self.directory else { return Err(End::Lost(NONSENSE.into())) };
+        let Some(directory) = &self.directory else { return Err(End::Lost(INVALID_MESSAGE.into())) };
         let answer = DirectoryAnswer { query, found: directory.find(name) };
         // It requests no more than fits into the socket's buffer.
         try_send_message(&link.control, &answer).map_err(|error| End::Lost(format!("it does not read answers: {error}")))

@@ -29,7 +29,7 @@ const AUTHORITIES: [&str; 4] =
 /// How long a connection may take to open.
 const CONNECT_MAX: Duration = Duration::from_secs(30);
 /// How long the registry may be silent.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+const READ_MAX: Duration = Duration::from_secs(60);
 /// How long an answer may take to begin.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// How long a small answer may take in all.
@@ -276,7 +276,7 @@ fn agent(is_secure: bool) -> Agent {
         .user_agent(concat!("pando/", env!("CARGO_PKG_VERSION")))
         .timeout_connect(Some(CONNECT_MAX))
         .timeout_recv_response(Some(ANSWER_MAX))
-        .timeout_per_read(Some(SILENCE_MAX));
+        .timeout_per_read(Some(READ_MAX));
     config.build().new_agent()
 }
 

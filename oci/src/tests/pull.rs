@@ -2,7 +2,7 @@
 //! Pulling from a registry that behaves, and from ones that do not.
 
 use super::archives::{self, Files, Fixture, Layer, gzip};
-use super::server::{Manners, Server};
+use super::server::{Server, ServerFaults};
 use super::{Stage, two_layers};
 use crate::{Credentials, Digest, Error, ImageName, PulledImage};
 
@@ -43,13 +43,13 @@ fn large() -> Fixture {
 }
 
 /// Pulls an image from a server of these manners into a fresh store.
-fn pull(fixture: &Fixture, manners: Manners, login: Option<Credentials>) -> (Result<PulledImage, Error>, Stage, Server) {
+fn pull(fixture: &Fixture, manners: ServerFaults, login: Option<Credentials>) -> (Result<PulledImage, Error>, Stage, Server) {
     let (stage, server) = (Stage::new(), Server::start(served(fixture), manners));
     (stage.store.pull_at_once(&name(&server), login), stage, server)
 }
 
 #[track_caller]
-fn refused(manners: Manners, expected: &str) {
+fn refused(manners: ServerFaults, expected: &str) {
     let (pulled, stage, _server) = pull(&large(), manners, None);
     let error = pulled.expect_err("it is refused").to_string();
     assert!(error.contains(expected), "{error}");
@@ -60,12 +60,12 @@ fn refused(manners: Manners, expected: &str) {
 fn an_image_is_pulled_once_with_a_token_and_for_this_platform() {
     let fixture = Fixture::new(two_layers()).compressed(gzip, "+gzip");
     for (manners, login) in [
-        (Manners::default(), None),
-        (Manners { token_for: Some(String::new()), ..Manners::default() }, None),
-        (Manners { token_for: Some(LOGIN.into()), ..Manners::default() }, login()),
-        (Manners { token_for: Some(String::new()), token_lasts: Some(2), ..Manners::default() }, None),
-        (Manners { basic_for: Some(LOGIN.into()), ..Manners::default() }, login()),
-        (Manners { busy: 3, ..Manners::default() }, None),
+        (ServerFaults::default(), None),
+        (ServerFaults { token_for: Some(String::new()), ..ServerFaults::default() }, None),
+        (ServerFaults { token_for: Some(LOGIN.into()), ..ServerFaults::default() }, login()),
+        (ServerFaults { token_for: Some(String::new()), token_lasts: Some(2), ..ServerFaults::default() }, None),
+        (ServerFaults { basic_for: Some(LOGIN.into()), ..ServerFaults::default() }, login()),
+        (ServerFaults { busy: 3, ..ServerFaults::default() }, None),
     ] {
         let (pulled, stage, server) = pull(&fixture, manners.clone(), login.clone());
         let pulled = pulled.unwrap_or_else(|error| panic!("{manners:?}: {error}"));
@@ -82,7 +82,7 @@ fn an_image_is_pulled_once_with_a_token_and_for_this_platform() {
 #[test]
 fn layers_that_are_there_are_not_downloaded() {
     let fixture = Fixture::new(two_layers());
-    let (stage, server) = (Stage::new(), Server::start(served(&fixture), Manners::default()));
+    let (stage, server) = (Stage::new(), Server::start(served(&fixture), ServerFaults::default()));
     stage.load("app.tar", &archives::docker_archive(&Fixture::new(two_layers()[..1].to_vec()), &["other"])).expect("it is valid");
     stage.store.pull_at_once(&name(&server), None).expect("it is served");
     // The configuration and the second layer.
@@ -92,7 +92,7 @@ fn layers_that_are_there_are_not_downloaded() {
 #[test]
 fn broken_downloads_continue_where_they_broke() {
     let fixture = large();
-    let (pulled, _, server) = pull(&fixture, Manners { breaks_after: Some(20_000), ..Manners::default() }, None);
+    let (pulled, _, server) = pull(&fixture, ServerFaults { breaks_after: Some(20_000), ..ServerFaults::default() }, None);
     assert_eq!(pulled.expect("it goes on").id, Digest::of(&fixture.config));
     let ranges: Vec<usize> = server.asked().iter().filter_map(|request| request.range).collect();
     assert!(ranges.len() > 3 && ranges.windows(2).all(|pair| pair[0] < pair[1]), "{ranges:?}");
@@ -102,16 +102,16 @@ fn broken_downloads_continue_where_they_broke() {
 fn another_run_continues_a_download_and_a_registry_without_ranges_begins_again() {
     let fixture = large();
     // It sends the same start over and over, and so never completes.
-    let manners = Manners { breaks_after: Some(20_000), ignores_ranges: true, ..Manners::default() };
+    let manners = ServerFaults { breaks_after: Some(20_000), ignores_ranges: true, ..ServerFaults::default() };
     let (pulled, stage, server) = pull(&fixture, manners, None);
     assert!(matches!(pulled, Err(Error::Registry { .. })), "{pulled:?}");
     drop(server);
     assert_eq!(stage.files("layers"), 2, "the small layer, and a part of the large one");
-    let server = Server::start(served(&fixture), Manners::default());
+    let server = Server::start(served(&fixture), ServerFaults::default());
     stage.store.pull_at_once(&name(&server), None).expect("it is served");
     assert_eq!(server.asked().iter().filter_map(|request| request.range).collect::<Vec<_>>(), [20_000]);
     assert_eq!(stage.files("layers"), 2);
-    let (pulled, ..) = pull(&fixture, Manners { ignores_ranges: true, ..Manners::default() }, None);
+    let (pulled, ..) = pull(&fixture, ServerFaults { ignores_ranges: true, ..ServerFaults::default() }, None);
     assert!(pulled.is_ok());
 }
 
@@ -125,7 +125,7 @@ fn content_that_is_not_what_was_asked_for_is_refused_and_not_kept() {
             let mut files = served(&fixture);
             let last = files[number].1.len() - 1;
             files[number].1[last] ^= 1;
-            let (stage, server) = (Stage::new(), Server::start(files, Manners::default()));
+            let (stage, server) = (Stage::new(), Server::start(files, ServerFaults::default()));
             if let Err(error) = stage.store.pull_at_once(&name(&server), None) {
                 assert!(matches!(error, Error::Mismatch { .. } | Error::Damaged { .. }), "{path}: {error}");
                 assert_eq!(stage.store.all().expect("it can be read").len(), 0);
@@ -138,7 +138,7 @@ fn content_that_is_not_what_was_asked_for_is_refused_and_not_kept() {
         }
     }
     // The configuration shows it first, so it is named.
-    refused(Manners { adds: b"more".to_vec(), ..Manners::default() }, "has the digest");
+    refused(ServerFaults { adds: b"more".to_vec(), ..ServerFaults::default() }, "has the digest");
 }
 
 #[test]
@@ -148,17 +148,17 @@ fn a_layer_that_does_not_end_is_cut() {
     let layer = Digest::of(&fixture.layers[1].0).to_string();
     let file = files.iter_mut().find(|(path, _)| path.contains("/blobs/") && path.ends_with(&layer)).expect("it is there");
     file.1.extend(vec![0; 1 << 20]);
-    let (stage, server) = (Stage::new(), Server::start(files, Manners::default()));
+    let (stage, server) = (Stage::new(), Server::start(files, ServerFaults::default()));
     let error = stage.store.pull_at_once(&name(&server), None).expect_err("it is too long").to_string();
     assert!(error.contains("more than") && stage.files("layers") == 1, "{error}");
 }
 
 #[test]
 fn refusals_of_registries_are_reported() {
-    refused(Manners { token_for: Some(LOGIN.into()), ..Manners::default() }, "cannot get a token");
-    refused(Manners { basic_for: Some(LOGIN.into()), ..Manners::default() }, "asks for a login");
-    refused(Manners { busy: 1000, ..Manners::default() }, "503");
-    let server = Server::start(Files::new(), Manners::default());
+    refused(ServerFaults { token_for: Some(LOGIN.into()), ..ServerFaults::default() }, "cannot get a token");
+    refused(ServerFaults { basic_for: Some(LOGIN.into()), ..ServerFaults::default() }, "asks for a login");
+    refused(ServerFaults { busy: 1000, ..ServerFaults::default() }, "503");
+    let server = Server::start(Files::new(), ServerFaults::default());
     let error = Stage::new().store.pull_at_once(&name(&server), None).expect_err("it is missing").to_string();
     assert!(error.contains("does not have it (manifest v1)"), "{error}");
     let port = server.port;
@@ -168,7 +168,7 @@ fn refusals_of_registries_are_reported() {
     let mut files = served(&large());
     files.retain(|(path, _)| !path.ends_with("/v1"));
     files.push(("/v2/app/manifests/v1".into(), vec![b' '; 5 << 20]));
-    let server = Server::start(files, Manners::default());
+    let server = Server::start(files, ServerFaults::default());
     let error = Stage::new().store.pull_at_once(&name(&server), None).expect_err("it is too long").to_string();
     assert!(error.contains("more than 4194304 bytes"), "{error}");
 }
@@ -176,8 +176,8 @@ fn refusals_of_registries_are_reported() {
 #[test]
 fn redirects_do_not_carry_the_token_to_another_host() {
     let fixture = Fixture::new(two_layers());
-    let other = Server::start(served(&fixture), Manners::default());
-    let manners = Manners { token_for: Some(String::new()), redirects_to: Some(other.port), ..Manners::default() };
+    let other = Server::start(served(&fixture), ServerFaults::default());
+    let manners = ServerFaults { token_for: Some(String::new()), redirects_to: Some(other.port), ..ServerFaults::default() };
     let (pulled, _, server) = pull(&fixture, manners, None);
     pulled.expect("it is served elsewhere");
     assert!(server.asked().iter().any(|request| request.authorization.is_some()));

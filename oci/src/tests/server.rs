@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 /// How the server differs from one that behaves.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Manners {
+pub(crate) struct ServerFaults {
     /// It wants a token, and gives one to this NAME:PASSWORD in base64, or to anybody if that is empty.
     pub(crate) token_for: Option<String>,
     /// It wants this NAME:PASSWORD in base64 with each request.
@@ -38,7 +38,7 @@ pub(crate) struct Server {
 
 struct State {
     files: Files,
-    manners: Manners,
+    manners: ServerFaults,
     asked: Mutex<Vec<Request>>,
     busy: AtomicUsize,
     tokens: AtomicUsize,
@@ -56,7 +56,7 @@ pub(crate) struct Request {
 
 impl Server {
     /// Serves these files by their paths.
-    pub(crate) fn start(files: Files, manners: Manners) -> Server {
+    pub(crate) fn start(files: Files, manners: ServerFaults) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
         let port = listener.local_addr().expect("it is bound").port();
         let busy = AtomicUsize::new(manners.busy);

@@ -8,14 +8,14 @@ use utoipa::ToSchema;
 /// A token to create.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TokenSpec {
+pub struct NewToken {
     /// The labels of the cells that it is for: at least one. Cells with all of them belong to it.
     pub labels: BTreeMap<String, String>,
 }
 
-/// A new token.
+/// A token that was created: the only answer with the secret.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct NewToken {
+pub struct CreatedToken {
     /// Its number, to remove it by.
     pub id: u64,
     /// The token. It is not shown again.
@@ -33,7 +33,7 @@ pub struct Token {
 
 /// The cells of a token, together: the answer to `GET /v1` at the control address.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct CellSum {
+pub struct CellTotals {
     /// The version of the service.
     pub version: String,
     /// Cells that have not ended.

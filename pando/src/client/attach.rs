@@ -63,7 +63,7 @@ pub(crate) fn attach(options: &AttachOptions) -> Result<u8, Failure> {
             failed = forward_input(&client, &place), if !options.no_input => failed?,
             ended = forward_signals(&mut signals, &client, &place) => ended?,
         }
-        status.ok_or_else(|| Failure::Gone(ErrorKind::UnexpectedEof.into()))
+        status.ok_or_else(|| Failure::ConnectionLost(ErrorKind::UnexpectedEof.into()))
     })
 }
 
@@ -79,7 +79,7 @@ async fn forward_input(client: &Client, place: &str) -> Result<(), Failure> {
         }
         match client.give(&format!("{place}/input"), Bytes::copy_from_slice(&piece[..count])).await {
             Ok(()) => {}
-            Err(Failure::Asked { .. }) => {
+            Err(Failure::Refused { .. }) => {
                 diagnostics::note(&"the cell reads no input: `pando run -d -i` keeps it open");
                 break;
             }

@@ -113,7 +113,7 @@ impl Archive {
             }
         };
         std::thread::Builder::new().name("archive".into()).spawn(receive).map_err(Failure::Thread)?;
-        answer.recv().map_err(|_| Failure::Gone(io::ErrorKind::UnexpectedEof.into()))??;
+        answer.recv().map_err(|_| Failure::ConnectionLost(io::ErrorKind::UnexpectedEof.into()))??;
         Ok(Archive { pieces, rest: Bytes::new() })
     }
 }
@@ -128,7 +128,7 @@ async fn receive(
     let mut body = client.open(path).await?.into_body();
     let _ = accepted.send(Ok(()));
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Failure::Gone(io::Error::other(error)))?;
+        let frame = frame.map_err(|error| Failure::ConnectionLost(io::Error::other(error)))?;
         // The command has failed if nobody reads.
         if let Ok(bytes) = frame.into_data()
             && sender.send(Ok(bytes)).is_err()

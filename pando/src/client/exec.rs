@@ -123,7 +123,7 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
             signal = follow(&client, &place, &mut signals) => return Ok(128 + signal?),
         }
         drop(raw);
-        status.ok_or_else(|| Failure::Gone(std::io::ErrorKind::UnexpectedEof.into()))
+        status.ok_or_else(|| Failure::ConnectionLost(std::io::ErrorKind::UnexpectedEof.into()))
     })
 }
 

@@ -93,7 +93,7 @@ fn each(cells: &[String], action: impl AsyncFn(&Client, &str) -> Result<(), Fail
         for cell in cells {
             match action(&client, cell).await {
                 Ok(()) => writeln!(std::io::stdout(), "{cell}")?,
-                Err(error @ Failure::Gone(_)) => return Err(error),
+                Err(error @ Failure::ConnectionLost(_)) => return Err(error),
                 Err(error) => {
                     diagnostics::problem(&error);
                     status = 1;

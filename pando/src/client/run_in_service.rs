@@ -6,7 +6,7 @@ use crate::api::{self, Reason};
 use crate::connection::{Client, lines, wait_for};
 use crate::diagnostics;
 use crate::failure::Failure;
-use crate::signals::{GRACE, SIGNAL_TO_END, SignalAction, SignalHistory, ended_by};
+use crate::signals::{GRACE_PERIOD, SIGNAL_TO_END, SignalAction, SignalHistory, ended_by};
 use axum::body::Bytes;
 use hyper::{Method, header};
 use pando_gateway::Publication;
@@ -37,7 +37,7 @@ pub(crate) fn run_detached(client: &Client, request: &api::NewCell, count: u32, 
             let cell: api::Cell = client.ask(Method::POST, "/v1/cells", request).await?;
             writeln!(std::io::stdout(), "{}", cell.id)?;
             for port in cell.ports.iter().filter(|_| chooses_port) {
-                diagnostics::problem(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
+                diagnostics::note(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
             }
             if keep_input {
                 continue;
@@ -76,13 +76,13 @@ async fn run(client: &Client, request: &api::NewCell) -> Result<u8, Failure> {
     let wish = Cell::new(None);
     tokio::select! {
         said = said => said?,
-        passed = pass_on(client, &place, &wish) => passed?,
+        passed = forward(client, &place, &wish) => passed?,
     }
     match (ended, wish.get()) {
         (Some(outcome), wish) => Ok(report_end(&request.template, &outcome, wish)),
         // The output's reader does not read the last output; a message would not be read either.
         (None, Some(signal)) => Ok(128 + signal),
-        (None, None) => Err(Failure::Gone(ErrorKind::UnexpectedEof.into())),
+        (None, None) => Err(Failure::ConnectionLost(ErrorKind::UnexpectedEof.into())),
     }
 }
 
@@ -114,7 +114,7 @@ fn report_end(template: &str, outcome: &api::Outcome, wish: Option<u8>) -> u8 {
 
 /// Forwards signals. Returns when one has ended the program and its last output was not read in time. `wish` receives the
 /// signal by which the host asked for the end.
-async fn pass_on(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Result<(), Failure> {
+async fn forward(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Result<(), Failure> {
     let listen = |kind| signal(kind).map_err(Failure::Signals);
     let mut interrupted = listen(SignalKind::interrupt())?;
     let (mut terminated, mut hung_up, mut quit) =
@@ -135,7 +135,7 @@ async fn pass_on(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Resul
         let sent = match action {
             SignalAction::Interrupt => "interrupt",
             SignalAction::RequestEnd => {
-                last_moment = Some(Instant::now() + GRACE);
+                last_moment = Some(Instant::now() + GRACE_PERIOD);
                 "terminate"
             }
             SignalAction::End => {

@@ -51,6 +51,6 @@ impl ServiceClones<'_> {
         })
         .await?;
         output.finish().and_then(|()| errors.finish()).map_err(Failure::Output)?;
-        outcome.ok_or_else(|| Failure::Gone(ErrorKind::UnexpectedEof.into()))
+        outcome.ok_or_else(|| Failure::ConnectionLost(ErrorKind::UnexpectedEof.into()))
     }
 }

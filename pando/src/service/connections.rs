@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// How long a client may take for a request's head, after connecting or after the last answer, and for each piece of a body.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub(super) const READ_MAX: Duration = Duration::from_secs(60);
 /// Bytes of a connection that are buffered in each direction.
 const BUFFER_MAX: usize = 128 << 10;
 /// Bytes per second, on the average, of a client that may take longer than that for a whole body.
@@ -143,7 +143,7 @@ async fn serve(listener: impl Accept, router: Router, most: usize, unknown: Opti
             });
             tokio::spawn(async move {
                 let mut http = http1::Builder::new();
-                http.timer(TokioTimer::new()).header_read_timeout(SILENCE_MAX).max_buf_size(BUFFER_MAX);
+                http.timer(TokioTimer::new()).header_read_timeout(READ_MAX).max_buf_size(BUFFER_MAX);
                 tokio::select! {
                     // Clients may disconnect at any time.
                     _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)) => {}
@@ -214,13 +214,13 @@ struct TimedBody {
 
 impl TimedBody {
     fn new(body: Body, timed_out: Arc<AtomicBool>) -> TimedBody {
-        TimedBody { body, received: 0, waited: Duration::ZERO, since: None, limit: Box::pin(sleep(SILENCE_MAX)), timed_out }
+        TimedBody { body, received: 0, waited: Duration::ZERO, since: None, limit: Box::pin(sleep(READ_MAX)), timed_out }
     }
 
     /// How long the server waits from now on.
     fn remaining(&self) -> Duration {
-        let limit = SILENCE_MAX + Duration::from_secs(self.received / RATE_MIN);
-        limit.saturating_sub(self.waited).min(SILENCE_MAX)
+        let limit = READ_MAX + Duration::from_secs(self.received / RATE_MIN);
+        limit.saturating_sub(self.waited).min(READ_MAX)
     }
 }
 
@@ -259,7 +259,7 @@ impl HttpBody for TimedBody {
 
 #[cfg(test)]
 mod tests {
-    use super::{ConnectionMark, RATE_MIN, SILENCE_MAX, answer, answer_token_clients, limit_body};
+    use super::{ConnectionMark, RATE_MIN, READ_MAX, answer, answer_token_clients, limit_body};
     use axum::middleware::from_fn;
     use axum::routing::{get, post};
     use axum::{Extension, Router};
@@ -359,7 +359,7 @@ mod tests {
         let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n";
         let answer = send(head, std::iter::repeat_n(&b"x"[..], 1000), Duration::from_secs(20)).await;
         assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("\"timeout\""), "{answer}");
-        assert!(began.elapsed() < 2 * SILENCE_MAX, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 2 * READ_MAX, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

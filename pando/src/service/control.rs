@@ -16,19 +16,19 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use pando_manager::cells::{CellSum, Manager};
+use pando_manager::cells::{CellTotals, Manager};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Requests that work on a blocking thread at a time: the other threads are for the socket's owner.
-const TURNS: usize = 4;
+const BLOCKING_MAX: usize = 4;
 
 /// The state of the control address.
 #[derive(Clone)]
 struct Control {
     manager: Arc<Manager>,
     tokens: Arc<Tokens>,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// A request that a token allows.
@@ -45,7 +45,7 @@ enum ControlRequest<'a> {
 /// The routes for clients with a token.
 pub(super) fn router(routes: Router, manager: Arc<Manager>, tokens: Arc<Tokens>) -> Router {
     // The layer is around the routes, not in them: it changes the path.
-    let control = Control { manager, tokens, turns: Arc::new(Semaphore::new(TURNS)) };
+    let control = Control { manager, tokens, permits: Arc::new(Semaphore::new(BLOCKING_MAX)) };
     Router::new().fallback_service(routes).layer(from_fn_with_state(control, authorize))
 }
 
@@ -53,8 +53,8 @@ pub(super) fn router(routes: Router, manager: Arc<Manager>, tokens: Arc<Tokens>)
 async fn authorize(State(control): State<Control>, request: Request, next: Next) -> Response {
     let mut answer = match permit(&control, request).await {
         Ok(PermittedRequest::ForRoutes(request, life)) => {
-            let answer = match needs_turn(request.uri().path()) {
-                true => run_in_turn(&control, request, next).await,
+            let answer = match needs_permit(request.uri().path()) {
+                true => run_with_permit(&control, request, next).await,
                 false => next.run(request).await,
             };
             answer.map(|body| Body::new(RevocableBody::new(body, life)))
@@ -70,19 +70,19 @@ async fn authorize(State(control): State<Control>, request: Request, next: Next)
 }
 
 /// Whether a permitted request works on a blocking thread.
-fn needs_turn(path: &str) -> bool {
+fn needs_permit(path: &str) -> bool {
     path == "/v1/cells" || path.ends_with("/sleep") || path.ends_with("/wake")
 }
 
-/// Runs a request in its turn. If the client disconnects, the turn ends with the work, not before.
-async fn run_in_turn(control: &Control, request: Request, next: Next) -> Response {
-    let turn = match Arc::clone(&control.turns).acquire_owned().await {
-        Ok(turn) => turn,
+/// Runs a request with a permit. If the client disconnects, the permit is returned with the end of the work, not before.
+async fn run_with_permit(control: &Control, request: Request, next: Next) -> Response {
+    let permit = match Arc::clone(&control.permits).acquire_owned().await {
+        Ok(permit) => permit,
         Err(closed) => return Problem::server(closed).into_response(),
     };
     let work = tokio::spawn(async move {
         let answer = next.run(request).await;
-        drop(turn);
+        drop(permit);
         answer
     });
     work.await.unwrap_or_else(|error| Problem::server(error).into_response())
@@ -151,15 +151,15 @@ fn allowed<'a>(method: &Method, path: &'a str) -> Option<ControlRequest<'a>> {
 }
 
 /// The sum of the cells of a scope.
-async fn sum(control: &Control, scope: Scope) -> Result<Json<api::CellSum>, Problem> {
+async fn sum(control: &Control, scope: Scope) -> Result<Json<api::CellTotals>, Problem> {
     let manager = Arc::clone(&control.manager);
-    let turn = Arc::clone(&control.turns).acquire_owned().await.map_err(Problem::server)?;
+    let permit = Arc::clone(&control.permits).acquire_owned().await.map_err(Problem::server)?;
     let sum = blocking(move || {
-        let _turn = turn;
+        let _permit = permit;
         Ok(manager.sum(|cell| scope.contains(cell.labels())))
     });
-    let CellSum { living, asleep, memory_bytes } = sum.await?;
-    Ok(Json(api::CellSum { version: env!("CARGO_PKG_VERSION").into(), running: living, asleep, memory_bytes }))
+    let CellTotals { living, asleep, memory_bytes } = sum.await?;
+    Ok(Json(api::CellTotals { version: env!("CARGO_PKG_VERSION").into(), running: living, asleep, memory_bytes }))
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     }
     pando_confine::forbid_dumps()?;
     for path in &options.show {
-        std::fs::read_dir(path).map_err(|source| Failure::Shown { path: path.clone(), source })?;
+        std::fs::read_dir(path).map_err(|source| Failure::ShowDirectory { path: path.clone(), source })?;
     }
     let descriptors = Descriptors::divide();
     descriptors.check_service()?;

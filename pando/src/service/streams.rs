@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Streamed bodies of requests and answers.
 
-use super::connections::SILENCE_MAX;
+use super::connections::READ_MAX;
 use super::problem::Problem;
 use axum::body::{Body, Bytes, HttpBody};
 use http_body_util::BodyExt;
@@ -39,7 +39,7 @@ impl Incoming {
     /// The line is invalid, too long or late.
     pub(super) async fn first_line<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
         let late = |_| Problem::timeout("the first line, which says what shall be started, did not come in time");
-        timeout(SILENCE_MAX, self.read_first_line()).await.map_err(late)?
+        timeout(READ_MAX, self.read_first_line()).await.map_err(late)?
     }
 
     async fn read_first_line<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {

@@ -14,11 +14,11 @@ use std::sync::Arc;
 ///
 /// Its bearer may list, inspect, end, put to sleep and wake them, and read their output, at the control address. It is valid until it is
 /// removed, or the service ends.
-#[utoipa::path(post, path = "/v1/tokens", request_body = api::TokenSpec, responses((status = 201, body = api::NewToken), (status = "4XX", body = api::Problem)))]
+#[utoipa::path(post, path = "/v1/tokens", request_body = api::NewToken, responses((status = 201, body = api::CreatedToken), (status = "4XX", body = api::Problem)))]
 pub(super) async fn make_token(
     Extension(tokens): Extension<Arc<Tokens>>,
-    Json(new): Json<api::TokenSpec>,
-) -> Result<(StatusCode, Json<api::NewToken>), Problem> {
+    Json(new): Json<api::NewToken>,
+) -> Result<(StatusCode, Json<api::CreatedToken>), Problem> {
     request::check_labels(&new.labels)?;
     Ok((StatusCode::CREATED, Json(tokens.create(new.labels)?)))
 }

@@ -73,7 +73,7 @@ impl Tokens {
     ///
     /// # Errors
     /// There are no labels, or there are too many tokens.
-    pub(super) fn create(&self, labels: BTreeMap<String, String>) -> Result<api::NewToken, Problem> {
+    pub(super) fn create(&self, labels: BTreeMap<String, String>) -> Result<api::CreatedToken, Problem> {
         if labels.is_empty() {
             return Err(Problem::request("labels: a token is for the cells with certain labels: give at least one"));
         }
@@ -86,7 +86,7 @@ impl Tokens {
         let id = table.next;
         let entry = TokenEntry { id, scope: Scope(labels), life: watch::channel(()).0 };
         table.entries.insert(*blake3::hash(token.as_bytes()).as_bytes(), entry);
-        Ok(api::NewToken { id, token })
+        Ok(api::CreatedToken { id, token })
     }
 
     /// The cells that a token is for, and how long it lasts. `None`: there is no such token.

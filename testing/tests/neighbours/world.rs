@@ -45,11 +45,11 @@ pub struct Running {
     kernel: Arc<Kernel>,
     said: Arc<Mutex<String>>,
     /// Notified when a line contains the ready mark, and when the program has ended.
-    told: mpsc::Receiver<Told>,
+    told: mpsc::Receiver<ProgramEvent>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum ProgramEvent {
     Ready,
     Ended,
 }
@@ -121,10 +121,10 @@ impl CellNetwork {
                 let was_ready = said.contains(&ready);
                 said.push_str(&String::from_utf8_lossy(&bytes));
                 if !was_ready && said.contains(&ready) {
-                    let _ = sender.send(Told::Ready);
+                    let _ = sender.send(ProgramEvent::Ready);
                 }
             }
-            let _ = sender.send(Told::Ended);
+            let _ = sender.send(ProgramEvent::Ended);
         });
         Running { addresses, id, kernel: Arc::clone(kernel), said, told }
     }
@@ -136,14 +136,14 @@ impl CellNetwork {
 
     fn wait(script: &str, server: Running) -> Running {
         let told = server.told.recv_timeout(TIMEOUT);
-        assert_eq!(told, Ok(Told::Ready), "{script}\ndoes not listen: {}", server.said());
+        assert_eq!(told, Ok(ProgramEvent::Ready), "{script}\ndoes not listen: {}", server.said());
         server
     }
 
     /// Freezes a running program, by a request or as it stands. Returns the root of its clones.
     pub fn freeze(&self, running: &Running, as_it_stands: bool) -> Root {
         let Shared { kernel, root } = self.shared;
-        let asked = if as_it_stands { kernel.freeze_as_it_stands(running.id) } else { kernel.ask_to_freeze(running.id) };
+        let asked = if as_it_stands { kernel.force_freeze(running.id) } else { kernel.ask_to_freeze(running.id) };
         assert_eq!(asked, Ok(()), "it has ended: {}", running.said());
         assert_eq!(kernel.wait_frozen_for(running.id, TIMEOUT), Ok(true), "it does not freeze: {}", running.said());
         // None of these programs requests a signal in its clones, so their random numbers are not guaranteed to differ.
@@ -169,7 +169,7 @@ impl CellNetwork {
     /// Waits for a started client in the same way.
     pub fn finish(&self, script: &str, client: Running) -> String {
         let told = client.told.recv_timeout(TIMEOUT);
-        assert_eq!(told, Ok(Told::Ended), "{script}\nhangs: {}", client.said());
+        assert_eq!(told, Ok(ProgramEvent::Ended), "{script}\nhangs: {}", client.said());
         let outcome = client.kernel.wait(client.id).expect("it is known");
         assert_eq!(outcome.end.to_string(), "exited with status 0", "{script}\noutput: {}", client.said());
         client.said()

@@ -187,7 +187,7 @@ fn invalid_frames_of_a_host_port_crash_no_libos() {
     let mut host_peer = HostPeer::new(&world, world.network);
     let (router, _) = world.lab.kernel.router(world.network).expect("the network is there");
     // Frames of a regular exchange as templates, and frames that nobody should send.
-    let listener = world.lab.kernel.listen(world.network, || {}).expect("there are ports");
+    let listener = world.lab.kernel.capture_packets(world.network, || {}).expect("there are ports");
     for host in [IpAddr::from(to.v4), to.v6.into()] {
         let heard = host_peer.ask(&mut world, (host, 80).into(), b"GET / HTTP/1.0\r\n\r\n");
         assert!(heard.ends_with(b"well\n"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An overlay above an image, and a directory of the host that started with the same files.
 
-use crate::operation::{Given, Operation};
+use crate::operation::{InitialFile, Operation};
 use pando_image::{Attributes, Builder};
 use pando_libos::credentials::Credentials;
 use pando_libos::erofs::{FileType, Image, Time};
@@ -43,14 +43,14 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|index| (index * 31 + seed * 7 + index / 256) as u8 | 1).collect()
 }
 
-fn image(files: &[(String, Given)]) -> Vec<u8> {
+fn image(files: &[(String, InitialFile)]) -> Vec<u8> {
     let mut builder = Builder::new();
     builder.directory("/", Attributes::root(0o755)).expect("it is the first");
     for (path, given) in files {
         match given {
-            Given::Directory => builder.directory(path, Attributes::root(0o755)),
-            Given::File(size) => builder.file(path, Attributes::root(0o644), bytes(*size, *size)),
-            Given::Symlink(target) => builder.symlink(path, Attributes::root(0o777), target.clone()),
+            InitialFile::Directory => builder.directory(path, Attributes::root(0o755)),
+            InitialFile::File(size) => builder.file(path, Attributes::root(0o644), bytes(*size, *size)),
+            InitialFile::Symlink(target) => builder.symlink(path, Attributes::root(0o777), target.clone()),
         }
         .expect("the paths are sound");
     }
@@ -66,14 +66,14 @@ fn image(files: &[(String, Given)]) -> Vec<u8> {
 }
 
 /// Creates the files in a directory of the host.
-pub(crate) fn on_host(files: &[(String, Given)]) -> TempDir {
+pub(crate) fn on_host(files: &[(String, InitialFile)]) -> TempDir {
     let host = tempfile::tempdir().expect("the host has room");
     for (path, given) in files {
         let path = host.path().join(&path[1..]);
         match given {
-            Given::Directory => fs::create_dir(path),
-            Given::File(size) => fs::write(path, bytes(*size, *size)),
-            Given::Symlink(target) => symlink(target, path),
+            InitialFile::Directory => fs::create_dir(path),
+            InitialFile::File(size) => fs::write(path, bytes(*size, *size)),
+            InitialFile::Symlink(target) => symlink(target, path),
         }
         .expect("the host takes what the image takes");
     }
@@ -88,7 +88,7 @@ pub(crate) fn empty_files() -> Files {
 }
 
 impl ComparedTrees {
-    pub(crate) fn new(given: &[(String, Given)]) -> ComparedTrees {
+    pub(crate) fn new(given: &[(String, InitialFile)]) -> ComparedTrees {
         let bytes_of_image: &'static [u8] = image(given).leak();
         let tree = Tree::new(Image::new(bytes_of_image).expect("the image is sound"), bytes_of_image).expect("there is memory");
         let host = on_host(given);

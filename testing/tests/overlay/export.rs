@@ -2,7 +2,7 @@
 //! Exports: after each sync, an overlay and a host directory that started with the same files contain the same files.
 
 use crate::compare::{ComparedTrees, TreeListing, on_host, see_host};
-use crate::operation::{Given, Operation, operations, trees};
+use crate::operation::{InitialFile, Operation, operations, trees};
 use pando_launch::{Export, WriteBackReport, apply_records};
 use pando_libos::errno::Errno;
 use pando_libos::files::export::Channel;
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A channel that is connected directly to the host's write-back.
-struct Straight<'a> {
+struct DirectChannel<'a> {
     host: &'a Path,
     said: Vec<u8>,
     answers: Vec<u8>,
     reports: Vec<WriteBackReport>,
 }
 
-impl Channel for Straight<'_> {
+impl Channel for DirectChannel<'_> {
     fn send(&mut self, bytes: &[u8]) {
         self.said.extend(bytes);
     }
@@ -45,22 +45,22 @@ impl Channel for Straight<'_> {
 }
 
 /// An overlay, its twin, and a directory that only receives exports.
-struct Exported {
+struct ExportFixture {
     trees: ComparedTrees,
     host: TempDir,
 }
 
-impl Exported {
-    fn new(tree: &[(String, Given)]) -> Exported {
+impl ExportFixture {
+    fn new(tree: &[(String, InitialFile)]) -> ExportFixture {
         let mut trees = ComparedTrees::new(tree);
         trees.files().export(b"/").expect("something is mounted at the root");
-        Exported { trees, host: on_host(tree) }
+        ExportFixture { trees, host: on_host(tree) }
     }
 
     /// Syncs; returns the number of bytes sent. A small buffer, so that records do not fit.
     fn sync(&mut self) -> Result<usize, Errno> {
-        let mut channel = Straight { host: self.host.path(), said: Vec::new(), answers: Vec::new(), reports: Vec::new() };
-        let mut counted = Counted(&mut channel, 0);
+        let mut channel = DirectChannel { host: self.host.path(), said: Vec::new(), answers: Vec::new(), reports: Vec::new() };
+        let mut counted = CountingChannel(&mut channel, 0);
         let outcome = self.trees.files().sync_all_through(&mut counted, &mut [0; 5000]);
         let bytes = counted.1;
         if outcome.is_ok() {
@@ -92,9 +92,9 @@ impl Exported {
 }
 
 /// Counts the bytes sent.
-struct Counted<'a, 'b>(&'a mut Straight<'b>, usize);
+struct CountingChannel<'a, 'b>(&'a mut DirectChannel<'b>, usize);
 
-impl Channel for Counted<'_, '_> {
+impl Channel for CountingChannel<'_, '_> {
     fn send(&mut self, bytes: &[u8]) {
         self.1 += bytes.len();
         self.0.send(bytes);
@@ -111,7 +111,7 @@ proptest! {
 
     #[test]
     fn the_host_equals_the_overlay_after_each_sync(tree in trees(), rounds in proptest::collection::vec(operations(), 1..4)) {
-        let mut exported = Exported::new(&tree);
+        let mut exported = ExportFixture::new(&tree);
         for operations in rounds {
             for operation in &operations {
                 // Failed operations change nothing.
@@ -131,9 +131,9 @@ fn word(text: &str) -> String {
 }
 
 /// Records the bytes sent, and reports success.
-struct Noted(Vec<u8>);
+struct RecordingChannel(Vec<u8>);
 
-impl Channel for Noted {
+impl Channel for RecordingChannel {
     fn send(&mut self, bytes: &[u8]) {
         self.0.extend(bytes);
     }
@@ -147,15 +147,15 @@ impl Channel for Noted {
 #[test]
 fn an_interrupted_sync_leaves_old_or_new_files_and_loses_no_moved_one() {
     let tree = [
-        (word("/a"), Given::Directory),
-        (word("/a/moves"), Given::File(5000)),
-        (word("/b"), Given::Directory),
-        (word("/changes"), Given::File(6000)),
+        (word("/a"), InitialFile::Directory),
+        (word("/a/moves"), InitialFile::File(5000)),
+        (word("/b"), InitialFile::Directory),
+        (word("/changes"), InitialFile::File(6000)),
     ];
-    let mut exported = Exported::new(&tree);
+    let mut exported = ExportFixture::new(&tree);
     exported.perform(Operation::Rename(word("/a/moves"), word("/b/moved")));
     exported.perform(Operation::Write(word("/changes"), 100, 7000));
-    let mut noted = Noted(Vec::new());
+    let mut noted = RecordingChannel(Vec::new());
     exported.trees.files().sync_all_through(&mut noted, &mut [0; 5000]).expect("all is well");
     let old = fs::read(exported.host.path().join("changes")).expect("it is there");
     for cut in (0..noted.0.len()).step_by(311).chain([noted.0.len()]) {
@@ -183,8 +183,8 @@ fn walked(directory: &Path) -> Vec<String> {
 
 #[test]
 fn only_changes_are_sent() {
-    let many: Vec<(String, Given)> = (0..50).map(|number| (format!("/{number}"), Given::File(9000))).collect();
-    let mut exported = Exported::new(&many);
+    let many: Vec<(String, InitialFile)> = (0..50).map(|number| (format!("/{number}"), InitialFile::File(9000))).collect();
+    let mut exported = ExportFixture::new(&many);
     assert_eq!(exported.sync(), Ok(8));
     exported.perform(Operation::Write(word("/7"), 3, 1));
     let said = exported.sync().expect("the host takes it");
@@ -198,7 +198,7 @@ fn only_changes_are_sent() {
 
 #[test]
 fn holes_stay_holes() {
-    let mut exported = Exported::new(&[]);
+    let mut exported = ExportFixture::new(&[]);
     exported.perform(Operation::Write(word("/a"), 1 << 30, 10));
     let said = exported.sync().expect("the host takes it");
     let metadata = fs::metadata(exported.host.path().join("a")).expect("it is there");
@@ -207,7 +207,7 @@ fn holes_stay_holes() {
 
 #[test]
 fn changes_that_the_host_refused_are_sent_again() {
-    let mut exported = Exported::new(&[(word("/a"), Given::Directory)]);
+    let mut exported = ExportFixture::new(&[(word("/a"), InitialFile::Directory)]);
     exported.perform(Operation::Write(word("/a/b"), 0, 10));
     // The directory was replaced by a file.
     fs::remove_dir(exported.host.path().join("a")).expect("it is empty");
@@ -220,7 +220,11 @@ fn changes_that_the_host_refused_are_sent_again() {
 
 #[test]
 fn files_stay_in_place_when_the_host_cannot_move_them() {
-    let mut exported = Exported::new(&[(word("/a"), Given::File(5000)), (word("/b"), Given::Directory), (word("/c"), Given::File(10))]);
+    let mut exported = ExportFixture::new(&[
+        (word("/a"), InitialFile::File(5000)),
+        (word("/b"), InitialFile::Directory),
+        (word("/c"), InitialFile::File(10)),
+    ]);
     exported.perform(Operation::Rename(word("/a"), word("/b/a")));
     exported.perform(Operation::Write(word("/d"), 0, 10));
     let host = exported.host.path().to_owned();
@@ -236,7 +240,7 @@ fn files_stay_in_place_when_the_host_cannot_move_them() {
 
 #[test]
 fn a_path_that_is_too_long_is_an_error_and_the_rest_is_written() {
-    let mut exported = Exported::new(&[]);
+    let mut exported = ExportFixture::new(&[]);
     let (top, above) = ("x".repeat(250), "y".repeat(250));
     let mut deep = format!("/{top}");
     while deep.len() < 3800 {
@@ -253,7 +257,7 @@ fn a_path_that_is_too_long_is_an_error_and_the_rest_is_written() {
 
 #[test]
 fn files_of_others_in_a_removed_directory_stay() {
-    let mut exported = Exported::new(&[(word("/a"), Given::Directory), (word("/a/b"), Given::File(10))]);
+    let mut exported = ExportFixture::new(&[(word("/a"), InitialFile::Directory), (word("/a/b"), InitialFile::File(10))]);
     fs::write(exported.host.path().join("a/theirs"), "theirs").expect("the directory is ours");
     exported.perform(Operation::Unlink(word("/a/b")));
     exported.perform(Operation::RemoveDirectory(word("/a")));

@@ -30,7 +30,7 @@ pub(crate) enum Operation {
 
 /// A file of the initial tree.
 #[derive(Clone, Debug)]
-pub(crate) enum Given {
+pub(crate) enum InitialFile {
     Directory,
     File(usize),
     Symlink(String),
@@ -83,20 +83,21 @@ pub(crate) fn operations() -> impl Strategy<Value = Vec<Operation>> {
 }
 
 /// Initial files, parents first.
-pub(crate) fn trees() -> impl Strategy<Value = Vec<(String, Given)>> {
+pub(crate) fn trees() -> impl Strategy<Value = Vec<(String, InitialFile)>> {
     let given = || {
         prop_oneof![
-            Just(Given::Directory),
-            Just(Given::Directory),
-            (0..10_000usize).prop_map(Given::File),
-            target().prop_map(Given::Symlink)
+            Just(InitialFile::Directory),
+            Just(InitialFile::Directory),
+            (0..10_000usize).prop_map(InitialFile::File),
+            target().prop_map(InitialFile::Symlink)
         ]
     };
     vec((name(), given(), vec((name(), given(), vec((name(), given()), 0..3)), 0..4)), 0..4).prop_map(|tops| {
-        let mut files: Vec<(String, Given)> = Vec::new();
-        let mut add = |path: String, given: &Given, below: Option<&str>| {
+        let mut files: Vec<(String, InitialFile)> = Vec::new();
+        let mut add = |path: String, given: &InitialFile, below: Option<&str>| {
             let is_new = files.iter().all(|(other, _)| *other != path);
-            let fits = below.is_none_or(|above| files.iter().any(|(other, given)| other == above && matches!(given, Given::Directory)));
+            let fits =
+                below.is_none_or(|above| files.iter().any(|(other, given)| other == above && matches!(given, InitialFile::Directory)));
             if is_new && fits {
                 files.push((path, given.clone()));
             }

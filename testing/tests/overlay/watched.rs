@@ -4,11 +4,11 @@
 
 use crate::compare::empty_files;
 use pando_libos::errno::Errno;
-use pando_libos::files::edge::Pulse;
+use pando_libos::files::edge::EventTimes;
 use pando_libos::files::epoll::Interest;
 use pando_libos::files::event::Event;
 use pando_libos::files::pipe_file::PipeFile;
-use pando_libos::files::watch::Change;
+use pando_libos::files::watch::EpollOperation;
 use pando_libos::files::{DescriptorTarget, FileObject, Files, OpenFile};
 use pando_libos::uapi::{O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ enum Step {
 }
 
 /// A change of an interest list.
-enum How {
+enum InterestChange {
     Add(u32),
     Modify(u32),
     Remove,
@@ -81,7 +81,7 @@ struct Open {
 /// Events and their data, sorted by data; or an error number.
 type CallResult = Result<Vec<(u64, u32)>, i32>;
 
-struct Both {
+struct ComparedEpoll {
     files: Files,
     open: Vec<Open>,
     opened: u64,
@@ -95,7 +95,7 @@ fn ours<T>(result: Result<T, Errno>) -> Result<T, i32> {
     result.map_err(|error| i32::from(error as u16))
 }
 
-impl Both {
+impl ComparedEpoll {
     fn opens(&mut self, host: OwnedFd, fd: u64, is_instance: bool) {
         self.open.push(Open { number: self.opened, host, fd, is_instance });
         self.opened += 1;
@@ -107,7 +107,7 @@ impl Both {
     }
 
     /// Changes the interest list of an instance.
-    fn control(&mut self, epoll: usize, file: usize, how: How) -> Option<(CallResult, CallResult)> {
+    fn control(&mut self, epoll: usize, file: usize, how: InterestChange) -> Option<(CallResult, CallResult)> {
         let open = |index: usize| self.open.get(index % self.open.len().max(1));
         let (epoll, file) = (open(epoll)?, open(file)?);
         // Instances watch only younger ones, so that they never watch each other.
@@ -117,14 +117,15 @@ impl Both {
         let data = epoll::EventData::new_u64(file.number);
         let interest = |events| Interest { events, data: file.number };
         let (host, change) = match how {
-            How::Add(events) => {
-                (epoll::add(&epoll.host, &file.host, data, epoll::EventFlags::from_bits_retain(events)), Change::Add(interest(events)))
-            }
-            How::Modify(events) => (
-                epoll::modify(&epoll.host, &file.host, data, epoll::EventFlags::from_bits_retain(events)),
-                Change::Modify(interest(events)),
+            InterestChange::Add(events) => (
+                epoll::add(&epoll.host, &file.host, data, epoll::EventFlags::from_bits_retain(events)),
+                EpollOperation::Add(interest(events)),
             ),
-            How::Remove => (epoll::delete(&epoll.host, &file.host), Change::Remove),
+            InterestChange::Modify(events) => (
+                epoll::modify(&epoll.host, &file.host, data, epoll::EventFlags::from_bits_retain(events)),
+                EpollOperation::Modify(interest(events)),
+            ),
+            InterestChange::Remove => (epoll::delete(&epoll.host, &file.host), EpollOperation::Remove),
         };
         let found = ours(self.files.control_epoll(epoll.fd, file.fd, || Ok(change)));
         Some((found.map(|()| Vec::new()), linux(host).map(|()| Vec::new())))
@@ -143,7 +144,7 @@ impl Both {
             }
             Step::Counter(count) => {
                 let host = eventfd(count.into(), EventfdFlags::NONBLOCK).expect("the host has counters");
-                let event = Event { count: count.into(), one_by_one: false, pulse: Pulse::default() };
+                let event = Event { count: count.into(), one_by_one: false, event_times: EventTimes::default() };
                 self.opens_file(host, event, O_RDWR);
                 None
             }
@@ -168,9 +169,9 @@ impl Both {
                 });
                 None
             }
-            Step::Add(epoll, file, events) => self.control(epoll, file, How::Add(events)),
-            Step::Modify(epoll, file, events) => self.control(epoll, file, How::Modify(events)),
-            Step::Remove(epoll, file) => self.control(epoll, file, How::Remove),
+            Step::Add(epoll, file, events) => self.control(epoll, file, InterestChange::Add(events)),
+            Step::Modify(epoll, file, events) => self.control(epoll, file, InterestChange::Modify(events)),
+            Step::Remove(epoll, file) => self.control(epoll, file, InterestChange::Remove),
             Step::Put(index, bytes) => {
                 let Open { host, fd, is_instance: false, .. } = open(index)? else { return None };
                 let (host, fd) = (linux(put(host, self.files.raw_file(*fd).ok()?, bytes)?), *fd);
@@ -256,7 +257,7 @@ proptest! {
 
     #[test]
     fn epoll_reports_the_events_of_linux(steps in prop::collection::vec(step(), 1..80)) {
-        let mut both = Both { files: empty_files(), open: Vec::new(), opened: 0 };
+        let mut both = ComparedEpoll { files: empty_files(), open: Vec::new(), opened: 0 };
         for (number, step) in steps.iter().enumerate() {
             if let Some((found, wanted)) = both.take(step) {
                 prop_assert_eq!(found, wanted, "step {}: {:?}", number, step);

@@ -193,7 +193,7 @@ fn clones_of_a_program_that_was_stopped_as_it_stood_hear_that_they_are_clones() 
             let root = common::root(&mut lab, &APPLETS, &[]);
             let program = common::script(SCRIPT, QUOTA, calls);
             let cell = begin(&mut lab, &root, &program, turns);
-            lab.kernel.freeze_as_it_stands(cell).expect("it was started");
+            lab.kernel.force_freeze(cell).expect("it was started");
             for said in said_by_clones(&mut lab, &root, cell, &program, b"word\n") {
                 assert!(said.starts_with("40000 word\n") && seen.insert(said.clone()), "{said}");
             }

@@ -60,7 +60,7 @@ impl TemplateSource {
     }
 
     fn stop(&mut self) {
-        self.lab.kernel.freeze_as_it_stands(self.cell).expect("it was started");
+        self.lab.kernel.force_freeze(self.cell).expect("it was started");
         self.lab.run_all();
     }
 

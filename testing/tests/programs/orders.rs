@@ -2,7 +2,7 @@
 //! A cell's answers to job requests that it cannot fulfil, so that no caller waits for ever.
 
 use crate::inherited::{TemplateSource, said};
-use pando_abi::control::{Frame, JOBS, Kind, Malformed, RUN, Start};
+use pando_abi::control::{Frame, FrameError, JOBS, Kind, RUN, Start};
 use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, JobEnd, Task};
 use std::fs::File;
@@ -56,6 +56,6 @@ fn a_job_too_many_ends_at_once_and_nonsense_is_answered_once() {
     // A job slot is free again.
     assert_eq!(say(&Frame::new(Kind::InputEnd, 0, 0).to_bytes()), Frame::new(Kind::Ended, 0, 1 << 8).to_bytes());
     assert!(say(&start(number, "echo here")).ends_with(&Frame::new(Kind::Ended, number, 0).to_bytes()));
-    assert_eq!(Frame::parse(&say(&[0xff; Frame::SIZE])), Err(Malformed));
+    assert_eq!(Frame::parse(&say(&[0xff; Frame::SIZE])), Err(FrameError));
     assert_eq!(say(&start(number, "echo here")), []);
 }

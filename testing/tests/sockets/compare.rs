@@ -8,7 +8,7 @@ use pando_libos::files::socket::address::Address;
 use pando_libos::files::socket::names::UnixName;
 use pando_libos::files::socket::options::Value;
 use pando_libos::files::socket::queue::ControlMessage;
-use pando_libos::files::socket::transfer::{Destination, Receiving, Sending};
+use pando_libos::files::socket::transfer::{Destination, ReceiveRequest, SendRequest};
 use pando_libos::files::socket::{Family, PeerCredentials, SocketId, Sockets, Style};
 use pando_libos::uapi::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, SO_ERROR, SOL_SOCKET};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -55,7 +55,7 @@ fn shape(style: Style) -> SocketType {
     match style {
         Style::Stream => SocketType::STREAM,
         Style::Datagram => SocketType::DGRAM,
-        Style::Packets => SocketType::SEQPACKET,
+        Style::SeqPacket => SocketType::SEQPACKET,
         Style::Raw => SocketType::RAW,
     }
 }
@@ -214,7 +214,7 @@ impl ComparedSockets {
             rest = left;
             piece.len()
         };
-        let sending = Sending { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
+        let sending = SendRequest { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
         ours(self.sockets.send(id, to, sending), |count| count.to_le_bytes().to_vec())
     }
 
@@ -224,7 +224,7 @@ impl ComparedSockets {
         let ((_, address), there) = self.addresses(kind, target)?;
         let to = match (&address, kind) {
             // The destination is ignored on connections.
-            (_, Kind::Tcp | Kind::Unix(Style::Packets)) => Ok(Destination::Connected),
+            (_, Kind::Tcp | Kind::Unix(Style::SeqPacket)) => Ok(Destination::Connected),
             (Address::Internet(to), _) => Ok(Destination::Internet(*to)),
             (Address::Abstract(_), Kind::Unix(Style::Stream)) => Ok(Destination::Unix(id)),
             (Address::Abstract(name), _) => {
@@ -245,7 +245,7 @@ impl ComparedSockets {
             got.extend_from_slice(piece);
             piece.len()
         };
-        let received = self.sockets.receive(twin.ours, Receiving { room, peeks, waits: false, take: &mut take });
+        let received = self.sockets.receive(twin.ours, ReceiveRequest { room, peeks, waits: false, take: &mut take });
         let answer = ours(received, |_| got);
         settle(&twin.theirs, &answer, PollFlags::IN);
         let mut buffer = vec![0; room];
@@ -273,7 +273,7 @@ impl ComparedSockets {
             }
             Operation::Disconnect(place) => {
                 let twin = self.places[place].as_ref()?;
-                if matches!(twin.kind, Kind::Unix(Style::Stream | Style::Packets)) {
+                if matches!(twin.kind, Kind::Unix(Style::Stream | Style::SeqPacket)) {
                     return None;
                 }
                 let answer = ours(self.sockets.disconnect(twin.ours), nothing);

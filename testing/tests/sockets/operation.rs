@@ -50,7 +50,7 @@ pub(crate) enum Operation {
 }
 
 fn style() -> impl Strategy<Value = Style> {
-    prop_oneof![2 => Just(Style::Stream), 1 => Just(Style::Datagram), 1 => Just(Style::Packets)]
+    prop_oneof![2 => Just(Style::Stream), 1 => Just(Style::Datagram), 1 => Just(Style::SeqPacket)]
 }
 
 fn kind() -> impl Strategy<Value = Kind> {

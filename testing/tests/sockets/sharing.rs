@@ -4,7 +4,7 @@
 use core::net::{Ipv4Addr, SocketAddr};
 use pando_libos::errno::Errno;
 use pando_libos::files::socket::queue::ControlMessage;
-use pando_libos::files::socket::transfer::{Destination, Receiving, Sending, giving};
+use pando_libos::files::socket::transfer::{Destination, ReceiveRequest, SendRequest, giving};
 use pando_libos::files::socket::{Family, PeerCredentials, SocketId, Sockets, Style};
 use pando_libos::uapi::{SO_REUSEPORT, SOL_SOCKET};
 
@@ -65,7 +65,8 @@ fn datagrams_are_spread_and_those_of_one_sender_stay_together() {
         for _ in 0..3 {
             let bytes = number.to_le_bytes();
             let mut give = giving(&bytes);
-            let sending = Sending { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
+            let sending =
+                SendRequest { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
             assert_eq!(sockets.send(client, &Destination::Internet(PORT), sending), Ok(bytes.len()));
         }
     }
@@ -75,7 +76,7 @@ fn datagrams_are_spread_and_those_of_one_sender_stay_together() {
             numbers.push(u16::from_le_bytes([bytes[0], bytes[1]]));
             bytes.len()
         };
-        while sockets.receive(*member, Receiving { room: 2, peeks: false, waits: false, take: &mut take }).is_ok() {}
+        while sockets.receive(*member, ReceiveRequest { room: 2, peeks: false, waits: false, take: &mut take }).is_ok() {}
         // The three datagrams of each sender arrive one after the other.
         assert!(numbers.chunks(3).all(|three| three.len() == 3 && three.iter().all(|number| *number == three[0])));
         numbers.len() / 3

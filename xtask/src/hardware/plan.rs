@@ -50,7 +50,7 @@ impl Settings {
 
 /// A built test program, with the names of its tests.
 #[derive(Clone, Debug)]
-pub(crate) struct Built {
+pub(crate) struct TestProgram {
     /// Its name in `hardware.toml`.
     pub(crate) name: String,
     /// The executable.
@@ -87,7 +87,7 @@ pub(crate) struct Plan {
 ///
 /// # Errors
 /// If the build fails.
-pub(crate) fn build() -> Result<Vec<Built>> {
+pub(crate) fn build() -> Result<Vec<TestProgram>> {
     // The whole workspace: a part of it would be built with other features of its dependencies, and thus built again.
     let mut cargo = workspace::cargo();
     cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]).stdout(Stdio::piped());
@@ -99,7 +99,7 @@ pub(crate) fn build() -> Result<Vec<Built>> {
         if let Some((name, file)) = program.filter(|(name, _)| rank(name).is_some()) {
             let list = workspace::run(Command::new(&file).args(["--list", "--format=terse"]))?;
             let tests = list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_string).collect();
-            built.push(Built { name, file, tests });
+            built.push(TestProgram { name, file, tests });
         }
     }
     ensure!(child.wait()?.success(), "the tests do not build");
@@ -130,7 +130,7 @@ fn test_program(line: &str, root: &Path) -> Option<(String, PathBuf)> {
 ///
 /// # Errors
 /// If the table names a program that does not exist or a filter that matches nothing: it has gone stale.
-pub(crate) fn plan(settings: &Settings, built: &[Built], all: bool, filter: Option<&str>) -> Result<Plan> {
+pub(crate) fn plan(settings: &Settings, built: &[TestProgram], all: bool, filter: Option<&str>) -> Result<Plan> {
     for (table, filters) in [("skip", Some(&settings.skip)), ("only", settings.only.as_ref())] {
         for (name, filters) in filters.into_iter().flatten() {
             let Some(program) = built.iter().find(|program| program.name == *name) else {
@@ -175,8 +175,8 @@ mod tests {
         toml::from_str(&format!("{machine}{text}")).expect("the example is well formed")
     }
 
-    fn built() -> Vec<Built> {
-        let program = |name: &str, tests: &[&str]| Built {
+    fn built() -> Vec<TestProgram> {
+        let program = |name: &str, tests: &[&str]| TestProgram {
             name: name.into(),
             file: format!("/built/{name}").into(),
             tests: tests.iter().map(ToString::to_string).collect(),

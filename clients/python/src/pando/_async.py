@@ -68,8 +68,8 @@ class AsyncClient:
         The code finds `arguments` behind `sys.argv[0]`. For other templates than "python", `code` is the first argument.
         The other options are those of `Options`. An interruption ends the clone.
         """
-        order = _wire.Order(template, [code, *arguments], stdin, options)
-        return await self._cloned(_wire.run, order)
+        request = _wire.CloneRequest(template, [code, *arguments], stdin, options)
+        return await self._cloned(_wire.run, request)
 
     async def start(
         self,
@@ -80,7 +80,7 @@ class AsyncClient:
         **options: Unpack[Options],
     ) -> AsyncCell:
         """Starts a clone of a template; more standard input can follow. The options are those of `Options`."""
-        return await self.start_order(_wire.Order(template, arguments, stdin, options))
+        return await self.start_clone(_wire.CloneRequest(template, arguments, stdin, options))
 
     async def info(self) -> ServerInfo:
         """Returns the server's version and resources."""
@@ -133,9 +133,9 @@ class AsyncClient:
     def __repr__(self) -> str:
         return f"<AsyncClient at {str(self.socket)!r}>"
 
-    async def start_order(self, order: _wire.Order) -> AsyncCell:
+    async def start_clone(self, request: _wire.CloneRequest) -> AsyncCell:
         """Starts a clone."""
-        return AsyncCell(self, await self._cloned(_wire.start, order))
+        return AsyncCell(self, await self._cloned(_wire.start, request))
 
     async def do(self, operation: _wire.Operation[T]) -> T:
         """Sends a request, and returns its response."""
@@ -172,22 +172,22 @@ class AsyncClient:
         await self.io.call(lambda: _server.start(self._path))
         return await self._http.send(request)
 
-    async def _cloned(self, request: Callable[[_wire.Order], _wire.Operation[T]], order: _wire.Order) -> T:
+    async def _cloned(self, operation: Callable[[_wire.CloneRequest], _wire.Operation[T]], request: _wire.CloneRequest) -> T:
         """Sends a request for a clone."""
-        if order.template not in _wire.STANDARD:
-            return await self.do(request(order))
+        if request.template not in _wire.STANDARD:
+            return await self.do(operation(request))
         if self._environment is not None:
             name, _ = _venv.template(self._environment)
             if await self._ensure_environment(self._environment, False):
                 try:
-                    return await self.do(request(replace(order, template=name)))
+                    return await self.do(operation(replace(request, template=name)))
                 except (NoSuchTemplate, UnusableTemplate):
                     # Its packages have changed.
                     self._known.discard(name)
                 if await self._ensure_environment(self._environment, True):
-                    return await self.do(request(replace(order, template=name)))
-        await self._ensure(order.template)
-        return await self.do(request(order))
+                    return await self.do(operation(replace(request, template=name)))
+        await self._ensure(request.template)
+        return await self.do(operation(request))
 
     async def _ensure_environment(self, place: Path, outdated: bool) -> bool:
         """Creates the template of a virtual environment, if it is missing or outdated. Returns False if the server cannot create it."""

@@ -96,7 +96,7 @@ class AsyncSandbox(SandboxCode):
     def _fork_of(self, number: int) -> AsyncSandbox:
         # A client that belongs to this sandbox is closed with it.
         client = type(self._client)(self._client.socket, start=False, virtual_environment=False) if self._owns_client else self._client
-        fork = AsyncSandbox(self._state.order.template, client=client)
+        fork = AsyncSandbox(self._state.clone_request.template, client=client)
         fork._owns_client, fork._cell, fork._state = self._owns_client, AsyncCell(client, number), self._state.forked(number)
         return fork
 
@@ -222,7 +222,7 @@ class AsyncSandbox(SandboxCode):
             # With a virtual environment, "python" stands for another template.
             template = (await (await self._started()).info()).template
             try:
-                words = (await self._client.template(template or self._state.order.template)).arguments
+                words = (await self._client.template(template or self._state.clone_request.template)).arguments
             except NoSuchTemplate:
                 # It was removed meanwhile.
                 words = ()

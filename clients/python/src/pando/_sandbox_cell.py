@@ -93,7 +93,7 @@ class SandboxCell:
     async def _open(self) -> AsyncCell:
         self._state.check()
         if self._cell is None:
-            self._cell = await self._client.start_order(self._state.order)
+            self._cell = await self._client.start_clone(self._state.clone_request)
             self._state.number = self._cell.id
             await self._rearm()
         return self._cell
@@ -148,7 +148,7 @@ class SandboxCell:
             await self._client.template(template)
             await old.remove()
         try:
-            self._cell = await self._client.start_order(self._state.continued(template))
+            self._cell = await self._client.start_clone(self._state.continued(template))
         except BaseException:
             if self._state.is_exclusive:
                 await self._end("it could not be restored")

@@ -16,7 +16,7 @@ from ._notes import Displays, End
 from ._results import DisplayData, Execution
 from ._text import OnText, StreamText
 from ._types import CellInfo, CodeError, Options, Outcome, Reason, Result, SandboxOptions
-from ._wire import Order, OutputItem, check_options
+from ._wire import CloneRequest, OutputItem, check_options
 
 OUTPUT_MAX = 16 << 20
 """The default limit of a run's output in bytes."""
@@ -50,7 +50,7 @@ class SandboxState:
         self.idle_timeout: Optional[float] = limits.pop("idle_timeout", None)
         lifetime: Optional[float] = limits.pop("lifetime", LIFETIME)
         limits["timeout"] = lifetime
-        self.order = Order(template, (), None, cast(Options, limits))
+        self.clone_request = CloneRequest(template, (), None, cast(Options, limits))
         self.number: Optional[int] = None
         self.over: Optional[str] = None
         self.outcome: Optional[Outcome] = None
@@ -73,20 +73,20 @@ class SandboxState:
         """The seconds that remain if nothing is done with it."""
         return min((limit for limit in (self.remaining(), self.idle_timeout) if limit is not None), default=None)
 
-    def continued(self, template: str) -> Order:
-        """The order for a clone that goes on in place of the cell, for the rest of its lifetime."""
-        options: Dict[str, Any] = {**self.order.options, "timeout": self.remaining()}
-        return replace(self.order, template=template, options=cast(Options, options))
+    def continued(self, template: str) -> CloneRequest:
+        """The request for a clone that goes on in place of the cell, for the rest of its lifetime."""
+        options: Dict[str, Any] = {**self.clone_request.options, "timeout": self.remaining()}
+        return replace(self.clone_request, template=template, options=cast(Options, options))
 
     @property
     def is_exclusive(self) -> bool:
         """Another cell cannot run with the same options: it has a name, or ports that it may have chosen itself."""
-        options = self.order.options
+        options = self.clone_request.options
         return options.get("name") is not None or any(not isinstance(port, int) for port in options.get("publish") or ())
 
     def describe(self, kind: str) -> str:
         state = self.over or ("not started" if self.number is None else f"cell {self.number}")
-        return f"<{kind} {self.order.template!r}: {state}>"
+        return f"<{kind} {self.clone_request.template!r}: {state}>"
 
     def end(self, why: str, outcome: Optional[Outcome] = None) -> None:
         """Marks the cell as ended; the first reason is kept."""
@@ -116,12 +116,13 @@ class SandboxState:
 
     def forked(self, number: int) -> SandboxState:
         """The state of a fork of the cell, whose lifetime begins now."""
-        life = SandboxState(self.order.template, {})
-        options: Dict[str, Any] = {name: value for name, value in self.order.options.items() if name not in ("name", "publish")}
-        life.order, life.timeout, life.output_limit = replace(self.order, options=cast(Options, options)), self.timeout, self.output_limit
+        life = SandboxState(self.clone_request.template, {})
+        options: Dict[str, Any] = {name: value for name, value in self.clone_request.options.items() if name not in ("name", "publish")}
+        life.clone_request = replace(self.clone_request, options=cast(Options, options))
+        life.timeout, life.output_limit = self.timeout, self.output_limit
         life.number, life.interrupts, life.client, life.runs = number, self.interrupts, self.client, self.runs
         life.idle_timeout = self.idle_timeout
-        life.end_by(self.order.options.get("timeout"))
+        life.end_by(self.clone_request.options.get("timeout"))
         return life
 
     def finish(self, run: Run, is_refused: bool) -> None:

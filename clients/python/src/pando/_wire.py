@@ -74,7 +74,7 @@ class Operation(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Order:
+class CloneRequest:
     """A request for a clone."""
 
     template: str
@@ -133,12 +133,12 @@ def remove_template(name: str) -> Operation[None]:
     return Operation("DELETE", f"/v1/templates/{_segment(name)}", _nothing)
 
 
-def run(order: Order) -> Operation[Result]:
-    return Operation("POST", "/v1/run", _ran, order.body())
+def run(request: CloneRequest) -> Operation[Result]:
+    return Operation("POST", "/v1/run", _ran, request.body())
 
 
-def start(order: Order) -> Operation[int]:
-    return Operation("POST", "/v1/cells", lambda value: _cell(value).id, order.body())
+def start(request: CloneRequest) -> Operation[int]:
+    return Operation("POST", "/v1/cells", lambda value: _cell(value).id, request.body())
 
 
 def start_program(body: Mapping[str, Any]) -> Operation[int]:

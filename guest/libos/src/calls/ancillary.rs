@@ -8,7 +8,7 @@ use pando_rt::{clock, user as memory};
 
 use crate::errno::Errno;
 use crate::files::socket::error_queue::{SocketError, host_address};
-use crate::files::socket::queue::{ControlMessage, Packet, Received};
+use crate::files::socket::queue::{ControlMessage, Packet, ReceiveResult};
 use crate::files::socket::{Family, PeerCredentials, Socket, SocketId};
 use crate::system::System;
 use crate::uapi::{
@@ -26,11 +26,11 @@ const CONTROL_MAX: u64 = 20480;
 /// Bytes of a `struct cmsghdr`: length, level and type.
 const HEADER: usize = 16;
 /// Bytes of a `struct ucred`.
-const WHO: usize = 12;
+const UCRED_SIZE: usize = 12;
 
 /// An application's buffer for control messages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct ControlBuffer {
     /// Its address.
     pub start: u64,
     /// Its bytes.
@@ -41,7 +41,7 @@ pub(super) struct Room {
 ///
 /// # Errors
 /// `EINVAL`: they are invalid. `EBADF`: no such file. `EPERM`: the credentials are not the process's. `ENOBUFS`, `EFAULT`.
-pub(super) fn read(system: &System, id: SocketId, from: Room, sender: PeerCredentials) -> Result<ControlMessage, Errno> {
+pub(super) fn read(system: &System, id: SocketId, from: ControlBuffer, sender: PeerCredentials) -> Result<ControlMessage, Errno> {
     let mut beside = ControlMessage { credentials: sender, ..ControlMessage::default() };
     if from.length > CONTROL_MAX {
         return Err(Errno::ENOBUFS);
@@ -55,10 +55,10 @@ pub(super) fn read(system: &System, id: SocketId, from: Room, sender: PeerCreden
             return Err(Errno::EINVAL);
         }
         let (of, kind) = (kind as u32, (kind >> 32) as u32);
-        let payload = Room { start: address.wrapping_add(HEADER as u64), length: length - HEADER as u64 };
+        let payload = ControlBuffer { start: address.wrapping_add(HEADER as u64), length: length - HEADER as u64 };
         match (family, of, kind) {
             (Family::Unix, SOL_SOCKET, SCM_RIGHTS) => pass(system, &mut beside, payload)?,
-            (Family::Unix, SOL_SOCKET, SCM_CREDENTIALS) if payload.length == WHO as u64 => {
+            (Family::Unix, SOL_SOCKET, SCM_CREDENTIALS) if payload.length == UCRED_SIZE as u64 => {
                 (beside.credentials, beside.has_credentials) = (sent_credentials(system, payload)?, true);
             }
             (Family::Unix, SOL_SOCKET, _) => return Err(Errno::EINVAL),
@@ -75,7 +75,7 @@ pub(super) fn read(system: &System, id: SocketId, from: Room, sender: PeerCreden
 }
 
 /// A number within bounds; -1 means the default.
-fn number(payload: Room, least: i32, most: i32) -> Result<i32, Errno> {
+fn number(payload: ControlBuffer, least: i32, most: i32) -> Result<i32, Errno> {
     if payload.length != 4 {
         return Err(Errno::EINVAL);
     }
@@ -83,7 +83,7 @@ fn number(payload: Room, least: i32, most: i32) -> Result<i32, Errno> {
 }
 
 /// Adds the passed files.
-fn pass(system: &System, beside: &mut ControlMessage, payload: Room) -> Result<(), Errno> {
+fn pass(system: &System, beside: &mut ControlMessage, payload: ControlBuffer) -> Result<(), Errno> {
     let count = payload.length / 4;
     if beside.files.len() + count as usize > FILES_MAX {
         return Err(Errno::EINVAL);
@@ -96,7 +96,7 @@ fn pass(system: &System, beside: &mut ControlMessage, payload: Room) -> Result<(
 }
 
 /// The credentials that a process sends: its own, unless its capabilities permit others.
-fn sent_credentials(system: &System, payload: Room) -> Result<PeerCredentials, Errno> {
+fn sent_credentials(system: &System, payload: ControlBuffer) -> Result<PeerCredentials, Errno> {
     let [number, user, group] = [0, 4, 8].map(|offset| word32(payload.start.wrapping_add(offset)));
     let sent = PeerCredentials { process: number?, user: user?, group: group? };
     let credentials = &system.files.current.credentials;
@@ -109,7 +109,7 @@ fn sent_credentials(system: &System, payload: Room) -> Result<PeerCredentials, E
 
 /// Writes control messages, as far as there is room.
 struct Writer {
-    room: Room,
+    room: ControlBuffer,
     /// Bytes that were written.
     at: u64,
     /// Something did not fit.
@@ -140,7 +140,13 @@ impl Writer {
 ///
 /// # Errors
 /// `EFAULT`.
-pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Received, close_on_exec: bool) -> Result<(u64, u32), Errno> {
+pub(super) fn write(
+    system: &mut System,
+    id: SocketId,
+    room: ControlBuffer,
+    received: &ReceiveResult,
+    close_on_exec: bool,
+) -> Result<(u64, u32), Errno> {
     let mut writer = Writer { room, at: 0, cut: false };
     let socket = system.files.sockets.get(id)?;
     if socket.family == Family::Unix && socket.options.passes_credentials {

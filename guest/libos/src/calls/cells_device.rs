@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use pando_abi::cells_device::{BATCH, CALL, CALL_WORDS};
-use pando_abi::holding::{ConsoleProgress, holding_of_space};
+use pando_abi::holding::{ConsoleReadResult, holding_of_space};
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_SWAP_PAGES, MAX_WRITE_BYTES};
 use pando_abi::{HoldingName, Hypercall, PAGE_SIZE, Refusal};
 use pando_rt::user::UserRange;
@@ -176,7 +176,7 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
             let mut buffer = buffer(bytes, MAX_CONSOLE_BYTES)?;
             check_writable(address, bytes)?;
             let result = cells::read_console(cell, port, &mut buffer);
-            if let Ok(ConsoleProgress::Bytes { count, .. }) = result.map(ConsoleProgress::from_bits) {
+            if let Ok(ConsoleReadResult::Bytes { count, .. }) = result.map(ConsoleReadResult::from_bits) {
                 user::write(address, &buffer[..buffer.len().min(count as usize)])?;
             }
             result

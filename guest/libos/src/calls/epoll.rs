@@ -9,7 +9,7 @@ use crate::calls::signals::set;
 use crate::errno::Errno;
 use crate::files::epoll::{EpollId, Interest};
 use crate::files::readiness::PollQuery;
-use crate::files::watch::Change;
+use crate::files::watch::EpollOperation;
 use crate::system::System;
 use crate::uapi::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, O_CLOEXEC, POLLIN};
 use crate::user::timespec;
@@ -38,9 +38,9 @@ pub fn epoll_ctl(system: &mut System, [epoll, operation, fd, event, ..]: [u64; 6
     let operation = operation as u32;
     let interest = if operation == EPOLL_CTL_DEL { None } else { Some(interest(event)?) };
     let change = || match (operation, interest) {
-        (EPOLL_CTL_DEL, _) => Ok(Change::Remove),
-        (EPOLL_CTL_ADD, Some(interest)) => Ok(Change::Add(interest)),
-        (EPOLL_CTL_MOD, Some(interest)) => Ok(Change::Modify(interest)),
+        (EPOLL_CTL_DEL, _) => Ok(EpollOperation::Remove),
+        (EPOLL_CTL_ADD, Some(interest)) => Ok(EpollOperation::Add(interest)),
+        (EPOLL_CTL_MOD, Some(interest)) => Ok(EpollOperation::Modify(interest)),
         _ => Err(Errno::EINVAL),
     };
     let asks_input = system.files.ask_input(&[PollQuery { fd: fd as u32, wanted: POLLIN }]);

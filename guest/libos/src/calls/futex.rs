@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Futexes: waiting on [words of memory](crate::system::messages), and waking (`man 2 futex`).
+//! Futexes: waiting on [words of memory](crate::system::futex), and waking (`man 2 futex`).
 
 use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;

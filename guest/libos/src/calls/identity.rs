@@ -7,7 +7,7 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::user::write;
 use pando_rt::{clock, registers, thread_base};
 
-use crate::credentials::Roles;
+use crate::credentials::IdSet;
 use crate::errno::Errno;
 use crate::limits::Limit;
 use crate::system::System;
@@ -68,7 +68,7 @@ pub fn prlimit64(system: &mut System, [number, resource, new, old, ..]: [u64; 6]
     };
     let process = system.process_of(number).ok_or(Errno::ESRCH)?;
     let (caller, target) = (&system.files.current.credentials, &system.files.of(number).ok_or(Errno::ESRCH)?.credentials);
-    let is = |target: Roles, caller: Roles| Roles { file: caller.real, ..target } == Roles::all(caller.real);
+    let is = |target: IdSet, caller: IdSet| IdSet { file: caller.real, ..target } == IdSet::all(caller.real);
     let is_same = is(target.user, caller.user) && is(target.group, caller.group);
     if number != system.process.number && !is_same && !caller.is_capable(CAP_SYS_RESOURCE) {
         return Err(Errno::EPERM);

@@ -6,14 +6,14 @@ use alloc::vec::Vec;
 
 use pando_rt::user::{self as memory, UserRange};
 
-use super::ancillary::{self, Room};
+use super::ancillary::{self, ControlBuffer};
 use super::file_operations::{CallOperations, Request};
 use super::sockets::{self, address_bytes, deadline, with_sockets, write_address};
 use crate::errno::Errno;
 use crate::files::socket::address::{Address, is_unspecified};
 use crate::files::socket::cursor::Cursor;
-use crate::files::socket::queue::{ControlMessage, Received};
-use crate::files::socket::transfer::{Destination, Receiving, Sending};
+use crate::files::socket::queue::{ControlMessage, ReceiveResult};
+use crate::files::socket::transfer::{Destination, ReceiveRequest, SendRequest};
 use crate::files::socket::{Family, PeerCredentials, SocketId, Style};
 use crate::system::System;
 use crate::uapi::{
@@ -32,7 +32,7 @@ struct Header {
     name_length: u32,
     ranges: Vec<UserRange>,
     /// Its control messages.
-    beside: Room,
+    beside: ControlBuffer,
 }
 
 impl Header {
@@ -49,7 +49,13 @@ impl Header {
             return Err(Errno::EINVAL);
         }
         let ranges = vectors(vector, count)?;
-        Ok(Header { at, name, name_length, ranges, beside: Room { start: control, length: if control == 0 { 0 } else { control_length } } })
+        Ok(Header {
+            at,
+            name,
+            name_length,
+            ranges,
+            beside: ControlBuffer { start: control, length: if control == 0 { 0 } else { control_length } },
+        })
     }
 }
 
@@ -75,7 +81,7 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
     let socket = system.files.sockets.get(id)?;
     let (family, style) = (socket.family, socket.style);
     // Connections have their destination.
-    if style == Style::Packets || family.is_internet() && style == Style::Stream {
+    if style == Style::SeqPacket || family.is_internet() && style == Style::Stream {
         return Ok(Destination::Connected);
     }
     let mut name = name;
@@ -137,7 +143,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
             let beside =
                 ControlMessage { files: passed.clone(), credentials, has_credentials: beside.has_credentials, packet: beside.packet };
             let mut give = |room: &mut [u8]| cursor.fill(room);
-            let sent = files.sockets.send(id, &to, Sending { length: length - done, beside, urgent, more, give: &mut give })?;
+            let sent = files.sockets.send(id, &to, SendRequest { length: length - done, beside, urgent, more, give: &mut give })?;
             if family == Family::Unix && (sent > 0 || style != Style::Stream) {
                 files.hold(&passed);
             }
@@ -172,7 +178,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
 }
 
 /// Receives a message. A stream receives the bytes that are there, or as many as the socket or the call asks for.
-fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Result<Received, Errno> {
+fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Result<ReceiveResult, Errno> {
     let id = system.files.socket(fd)?;
     let waits = system.files.raw_file(fd)?.waits() && flags & MSG_DONTWAIT == 0;
     let socket = system.files.sockets.get(id)?;
@@ -186,24 +192,30 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
         if Cursor::new(ranges, 0).put(&error.bytes[..bytes]) < bytes {
             return Err(Errno::EFAULT);
         }
-        return Ok(Received { bytes, whole, from: Some(error.to.clone()), queued_error: Some(Box::new(error)), ..Received::default() });
+        return Ok(ReceiveResult {
+            bytes,
+            whole,
+            from: Some(error.to.clone()),
+            queued_error: Some(Box::new(error)),
+            ..ReceiveResult::default()
+        });
     }
     if flags & MSG_OOB != 0 && !is_udp {
         let mut cursor = Cursor::new(ranges, 0);
-        return system.files.sockets.receive_urgent(id, Receiving { room, peeks, waits, take: &mut |piece| cursor.put(piece) });
+        return system.files.sockets.receive_urgent(id, ReceiveRequest { room, peeks, waits, take: &mut |piece| cursor.put(piece) });
     }
     let enough = if flags & MSG_WAITALL != 0 { room } else { room.min(socket.options.low_mark as usize) };
     // Discarded bytes are not copied.
     let discards = is_tcp && flags & MSG_TRUNC != 0;
     // Bytes that were received before the call had to wait stay received.
     let before = system.thread.call.done as usize;
-    let mut received = Received { bytes: before, whole: before, ..Received::default() };
+    let mut received = ReceiveResult { bytes: before, whole: before, ..ReceiveResult::default() };
     loop {
         let done = received.bytes;
         let found = with_sockets(system, waits, until, |system| {
             let mut cursor = Cursor::new(ranges, done as u64);
             let mut take = |piece: &[u8]| if discards { piece.len() } else { cursor.put(piece) };
-            system.files.sockets.receive(id, Receiving { room: room - done, peeks, waits, take: &mut take })
+            system.files.sockets.receive(id, ReceiveRequest { room: room - done, peeks, waits, take: &mut take })
         });
         match found {
             Ok(next) if done == 0 => received = next,
@@ -292,7 +304,7 @@ pub fn recvfrom(system: &mut System, [fd, bytes, length, flags, name, name_lengt
 }
 
 /// The sender's address as calls return it; TCP connections return none.
-fn sender(system: &System, fd: u64, received: &Received) -> Result<Vec<u8>, Errno> {
+fn sender(system: &System, fd: u64, received: &ReceiveResult) -> Result<Vec<u8>, Errno> {
     let socket = system.files.sockets.get(system.files.socket(fd)?)?;
     Ok(match &received.from {
         Some(Address::Unnamed) | None if socket.style != Style::Stream => Vec::new(),
@@ -303,7 +315,7 @@ fn sender(system: &System, fd: u64, received: &Received) -> Result<Vec<u8>, Errn
 }
 
 /// Number of bytes that the call returns.
-fn returned_length(system: &System, fd: u64, received: &Received, flags: u32) -> Result<u64, Errno> {
+fn returned_length(system: &System, fd: u64, received: &ReceiveResult, flags: u32) -> Result<u64, Errno> {
     let is_stream = system.files.sockets.get(system.files.socket(fd)?)?.style == Style::Stream;
     let whole = flags & MSG_TRUNC != 0 && !is_stream;
     Ok(if whole { received.whole } else { received.bytes } as u64)

@@ -11,7 +11,7 @@ use crate::credentials::Owner;
 use crate::credentials::{READ, WRITE};
 use crate::errno::Errno;
 use crate::files::OpenFile;
-use crate::files::mqueue::{COOKIE, Fate, MessageQueue, MessageQueueId, Notice, NotifyTarget};
+use crate::files::mqueue::{COOKIE, MessageQueue, MessageQueueId, Notice, NotificationReason, NotifyTarget};
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::system::System;
@@ -146,7 +146,9 @@ pub fn mq_timedsend(system: &mut System, [fd, address, bytes, priority, timeout,
             // A signal is lost if too many are pending, as on Linux.
             let _ = system.send(process, info);
         }
-        Some(NotifyTarget { notice: Notice::Socket(socket, cookie), .. }) => system.files.notify_by_socket(socket, cookie, Fate::Message),
+        Some(NotifyTarget { notice: Notice::Socket(socket, cookie), .. }) => {
+            system.files.notify_by_socket(socket, cookie, NotificationReason::Message)
+        }
         _ => {}
     }
     wake_all(system, id);

@@ -9,7 +9,7 @@ use crate::calls::file_operations::{self, CallOperations};
 use crate::credentials::Owner;
 use crate::credentials::WRITE;
 use crate::errno::Errno;
-use crate::files::edge::Pulse;
+use crate::files::edge::EventTimes;
 use crate::files::event::Event;
 use crate::files::pipe_file::PipeFile;
 use crate::files::regular_file::RegularFile;
@@ -169,8 +169,8 @@ pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64;
         credentials.may_really(status.owner(), status.is_directory(), mode)
     };
     // Files that the libOS generates are not writable, regardless of their permissions.
-    let made_up = matches!(inode, crate::files::tree::InodeRef::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
-    if !may || made_up {
+    let anonymous_device = matches!(inode, crate::files::tree::InodeRef::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
+    if !may || anonymous_device {
         return Err(Errno::EACCES);
     }
     let is_of_volume = matches!(status.kind(), Some(crate::erofs::FileType::Regular | crate::erofs::FileType::Directory));
@@ -216,7 +216,7 @@ pub fn eventfd2(system: &mut System, [count, flags, ..]: [u64; 6]) -> Result<u64
     if flags & !(EFD_SEMAPHORE | O_NONBLOCK | O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    let event = Event { count: u64::from(count as u32), one_by_one: flags & EFD_SEMAPHORE != 0, pulse: Pulse::default() };
+    let event = Event { count: u64::from(count as u32), one_by_one: flags & EFD_SEMAPHORE != 0, event_times: EventTimes::default() };
     let file = OpenFile::new(event, flags & O_NONBLOCK | O_RDWR);
     system.files.insert(file, flags & O_CLOEXEC != 0)
 }

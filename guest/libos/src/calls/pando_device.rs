@@ -41,8 +41,8 @@ fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
     let line = message.trim_ascii_end();
     match line {
         READY => system.ready(),
-        CHILD => system.process.passes_for_child = true,
-        PARENT => system.process.passes_for_child = false,
+        CHILD => system.process.fakes_new_pid = true,
+        PARENT => system.process.fakes_new_pid = false,
         line if line.starts_with(SIGNAL) => system.process.clone_signal = signal(&line[SIGNAL.len()..])?,
         line => send_note(line.strip_prefix(NOTE).ok_or(Errno::EINVAL)?)?,
     }
@@ -94,7 +94,7 @@ fn send_note(note: &[u8]) -> Result<(), Errno> {
     };
     match sent {
         // A note without a reader is no error of the program.
-        Ok(()) | Err(IoError::Unread) => Ok(()),
+        Ok(()) | Err(IoError::NoReader) => Ok(()),
         Err(IoError::Event) => Err(Errno::EINTR),
         Err(IoError::Fault) => Err(Errno::EFAULT),
     }

@@ -4,7 +4,7 @@
 use pando_rt::user::{self, write};
 
 use crate::errno::Errno;
-use crate::files::pidfd::Fate;
+use crate::files::pidfd::PidState;
 use crate::loader::{self, Request};
 use crate::process::{FIRST as FIRST_PROCESS, Process, ProcessNumber, Usage};
 use crate::signals::Signal;
@@ -212,7 +212,7 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
         P_PIDFD => {
             let watched = system.files.watched_process(number.into())?;
             at_once |= !system.files.raw_file(number.into())?.waits();
-            if watched.fate == Fate::Gone {
+            if watched.fate == PidState::Gone {
                 return Err(Errno::ECHILD);
             }
             WaitTarget::Process(watched.process)
@@ -256,7 +256,7 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
 /// `getpid()`.
 pub fn getpid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
     let number = u64::from(system.process.number);
-    Ok(if system.process.passes_for_child { number | NOBODY } else { number })
+    Ok(if system.process.fakes_new_pid { number | NOBODY } else { number })
 }
 
 /// `gettid()`.

@@ -48,7 +48,7 @@ fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32)
     let named = match style {
         SOCK_STREAM => Some(Style::Stream),
         SOCK_DGRAM => Some(Style::Datagram),
-        SOCK_SEQPACKET => Some(Style::Packets),
+        SOCK_SEQPACKET => Some(Style::SeqPacket),
         _ => None,
     };
     let family = u16::try_from(family as u32).map_err(|_| Errno::EAFNOSUPPORT)?;

@@ -170,7 +170,7 @@ fn set<const N: usize>(system: &mut System, name: TerminalName, argument: u64, f
     let settings = terminal.settings.with_bytes(&bytes);
     terminal.set(settings);
     // A read that waits for a line may need less now.
-    system.has_read_terminal(name);
+    system.after_terminal_read(name);
     Ok(())
 }
 
@@ -181,7 +181,7 @@ fn flush(system: &mut System, name: TerminalName) -> Result<(), Errno> {
         TerminalName::Operator => system.terminal.input.flush(),
         TerminalName::Pseudo(id) => system.files.ptys.get_mut(id)?.drop_typed(),
     }
-    system.has_read_terminal(name);
+    system.after_terminal_read(name);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls on users and groups.
 
-use crate::credentials::{Credentials, Roles};
+use crate::credentials::{Credentials, IdSet};
 use crate::errno::Errno;
 use crate::system::System;
 use crate::uapi::{CAP_SETGID, CAP_SETUID};
@@ -42,7 +42,7 @@ pub fn getresgid(system: &mut System, arguments: [u64; 6]) -> Result<u64, Errno>
     write_roles(system.files.current.credentials.group, arguments)
 }
 
-fn write_roles(roles: Roles, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
+fn write_roles(roles: IdSet, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
     for (address, id) in [(real, roles.real), (effective, roles.effective), (saved, roles.saved)] {
         set_word32(address, id)?;
     }
@@ -50,7 +50,7 @@ fn write_roles(roles: Roles, [real, effective, saved, ..]: [u64; 6]) -> Result<u
 }
 
 /// Selects the user's or group's roles, with the capability that permits any id.
-type IdKind = (fn(&mut Credentials) -> &mut Roles, u64);
+type IdKind = (fn(&mut Credentials) -> &mut IdSet, u64);
 
 const USER: IdKind = (|credentials| &mut credentials.user, CAP_SETUID);
 const GROUP: IdKind = (|credentials| &mut credentials.group, CAP_SETGID);
@@ -66,7 +66,7 @@ pub fn setgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// Changes roles, and capabilities with them. `new` gets the present roles and whether the process may take any id.
-fn change(system: &mut System, (which, needed): IdKind, new: impl FnOnce(Roles, bool) -> Result<Roles, Errno>) -> Result<u64, Errno> {
+fn change(system: &mut System, (which, needed): IdKind, new: impl FnOnce(IdSet, bool) -> Result<IdSet, Errno>) -> Result<u64, Errno> {
     let credentials = system.own_credentials();
     let (before, may) = (credentials.user, credentials.is_capable(needed));
     let roles = which(credentials);
@@ -79,7 +79,7 @@ fn change(system: &mut System, (which, needed): IdKind, new: impl FnOnce(Roles, 
 fn set_one(system: &mut System, which: IdKind, id: u32) -> Result<u64, Errno> {
     change(system, which, |old, may_any| match id {
         SAME => Err(Errno::EINVAL),
-        _ if may_any => Ok(Roles::all(id)),
+        _ if may_any => Ok(IdSet::all(id)),
         _ if old.real == id || old.saved == id => Ok(old.acting(id)),
         _ => Err(Errno::EPERM),
     })
@@ -103,7 +103,7 @@ fn set_two(system: &mut System, which: IdKind, real: u32, effective: u32) -> Res
             return Err(Errno::EPERM);
         }
         let or_old = |id, old| if id == SAME { old } else { id };
-        let mut new = Roles { real: or_old(real, old.real), ..old }.acting(or_old(effective, old.effective));
+        let mut new = IdSet { real: or_old(real, old.real), ..old }.acting(or_old(effective, old.effective));
         if real != SAME || effective != SAME && effective != old.real {
             new.saved = new.effective;
         }
@@ -128,7 +128,7 @@ fn set_three(system: &mut System, which: IdKind, ids: [u64; 3]) -> Result<u64, E
             return Err(Errno::EPERM);
         }
         let or_old = |id, old| if id == SAME { old } else { id };
-        let new = Roles { real: or_old(real, old.real), saved: or_old(saved, old.saved), ..old };
+        let new = IdSet { real: or_old(real, old.real), saved: or_old(saved, old.saved), ..old };
         Ok(new.acting(or_old(effective, old.effective)))
     })
 }

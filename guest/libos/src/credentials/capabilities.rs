@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Capabilities, the parts of root's privileges (`capabilities(7)`). They decide what a process may do.
 
-use super::roles::Roles;
+use super::id_set::IdSet;
 use crate::errno::Errno;
 use crate::uapi::{
     CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, CAP_LAST_CAP, CAP_LINUX_IMMUTABLE, CAP_MAC_OVERRIDE,
@@ -85,7 +85,7 @@ impl Capabilities {
     }
 
     /// Adapts the sets to a change of users.
-    pub fn user_changed(&mut self, before: Roles, after: Roles) {
+    pub fn user_changed(&mut self, before: IdSet, after: IdSet) {
         if self.secure & SECBIT_NO_SETUID_FIXUP != 0 {
             return;
         }
@@ -115,7 +115,7 @@ impl Capabilities {
     }
 
     /// Computes the sets after this user has executed a program; `gains`: that may grant more than the process has.
-    pub fn executed(&mut self, user: Roles, gains: bool) {
+    pub fn executed(&mut self, user: IdSet, gains: bool) {
         let counts = self.secure & SECBIT_NOROOT == 0;
         let by_root = if counts && (user.real == 0 || user.effective == 0) { self.bounding | self.inheritable } else { 0 };
         let most = if gains { ALL } else { self.permitted };
@@ -181,13 +181,13 @@ pub fn valid(set: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALL, Capabilities, Roles};
+    use super::{ALL, Capabilities, IdSet};
     use crate::errno::Errno;
     use crate::uapi::{SECBIT_KEEP_CAPS, SECBIT_NO_SETUID_FIXUP, SECBIT_NOROOT};
 
     #[test]
     fn leaving_the_root_user_drops_capabilities_unless_they_are_kept() {
-        let (root, user) = (Roles::all(0), Roles::all(5));
+        let (root, user) = (IdSet::all(0), IdSet::all(5));
         let mut dropping = Capabilities::of(0);
         dropping.user_changed(root, user);
         assert_eq!(dropping, Capabilities::of(5));
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn returning_to_the_root_user_restores_effective_capabilities() {
-        let (root, acting) = (Roles::all(0), Roles::all(0).acting(5));
+        let (root, acting) = (IdSet::all(0), IdSet::all(0).acting(5));
         let mut capabilities = Capabilities::of(0);
         capabilities.user_changed(root, acting);
         assert_eq!((capabilities.permitted, capabilities.effective), (ALL, 0));
@@ -225,9 +225,9 @@ mod tests {
             (capabilities.set_secure(0), capabilities.set_secure(1 << 8 | SECBIT_KEEP_CAPS << 1)),
             (Err(Errno::EPERM), Err(Errno::EPERM))
         );
-        capabilities.user_changed(Roles::all(0), Roles::all(5));
+        capabilities.user_changed(IdSet::all(0), IdSet::all(5));
         assert_eq!((capabilities.permitted, capabilities.effective), (ALL, ALL));
-        capabilities.executed(Roles::all(0), true);
+        capabilities.executed(IdSet::all(0), true);
         assert_eq!((capabilities.permitted, capabilities.effective), (0, 0));
         assert_eq!(capabilities.set_secure(SECBIT_KEEP_CAPS << 1), Err(Errno::EPERM));
     }
@@ -237,14 +237,14 @@ mod tests {
         let mut capabilities = Capabilities::of(0);
         assert_eq!((capabilities.drop_bounding(0), capabilities.drop_bounding(41)), (Ok(()), Err(Errno::EINVAL)));
         assert_eq!(capabilities.permitted, ALL);
-        capabilities.executed(Roles::all(0), true);
+        capabilities.executed(IdSet::all(0), true);
         assert_eq!((capabilities.permitted, capabilities.effective), (ALL & !1, ALL & !1));
         assert_eq!(capabilities.set([0, 0, 0]), Ok(()));
         assert_eq!(capabilities.drop_bounding(1), Err(Errno::EPERM));
         let given_up = capabilities;
-        capabilities.executed(Roles::all(0), false);
+        capabilities.executed(IdSet::all(0), false);
         assert_eq!(capabilities, given_up);
-        capabilities.executed(Roles::all(0), true);
+        capabilities.executed(IdSet::all(0), true);
         assert_eq!((capabilities.permitted, capabilities.effective), (ALL & !1, ALL & !1));
     }
 }

@@ -10,7 +10,7 @@ use pando_abi::{HoldingName, Hypercall};
 use pando_rt::cells;
 use pando_rt::messages::PostedCall;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, OffsetUse, Transfer};
 use super::id_table::IdTable;
 use super::poll::READING;
@@ -50,14 +50,14 @@ pub struct CellsFiles {
     posted: BTreeMap<ThreadNumber, (usize, PostedCall)>,
     /// Number of events so far.
     events: u64,
-    pulse: Pulse,
+    event_times: EventTimes,
 }
 
 impl CellsFiles {
     /// Records that the state of a child may have changed.
     pub fn note_event(&mut self) {
         self.events += 1;
-        self.pulse.input();
+        self.event_times.input();
     }
 
     /// Forgets the holdings: this cell is a clone now, and they are not its own. Only a cell that is restored with its nested cells has
@@ -168,8 +168,8 @@ impl FileOperations for CellsFile {
         channels.push(Channel::Cells);
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.cells_files.pulse
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.cells_files.event_times
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pando_rt::console::{self, IoError, Stream};
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, OffsetUse};
 use super::poll::{READING, WRITING};
 use super::status::{Status, minor, time};
@@ -57,7 +57,7 @@ impl FileOperations for ConsoleFile {
     }
 
     fn status(&self, files: &Files) -> Result<Status, Errno> {
-        Ok(Status::made_up(minor::PIPES, 1 + self.stream as u64, Status::FIFO, time(files.current.started)))
+        Ok(Status::anonymous_device(minor::PIPES, 1 + self.stream as u64, Status::FIFO, time(files.current.started)))
     }
 
     fn link_text(&self, files: &Files, file: &OpenFile) -> Result<Vec<u8>, Errno> {
@@ -74,7 +74,7 @@ impl FileOperations for ConsoleFile {
     fn kernel_write(&self, _files: &mut Files, _number: usize, _offset: Option<u64>, bytes: &[u8], _now: u64) -> Result<usize, Errno> {
         match console::send_bytes(self.stream.output(), bytes) {
             Ok(sent) => Ok(sent as usize),
-            Err(IoError::Unread) => Err(Errno::EPIPE),
+            Err(IoError::NoReader) => Err(Errno::EPIPE),
             Err(_) => Err(Errno::EIO),
         }
     }
@@ -96,8 +96,8 @@ impl FileOperations for ConsoleFile {
         channels.push(Channel::Input);
     }
 
-    fn pulse(&self, files: &Files, file: &OpenFile) -> Pulse {
-        if file.readable() { files.input.unwrap_or_default() } else { Pulse::default() }
+    fn event_times(&self, files: &Files, file: &OpenFile) -> EventTimes {
+        if file.readable() { files.input.unwrap_or_default() } else { EventTimes::default() }
     }
 
     fn polls_console(&self, _files: &Files, file: &OpenFile) -> bool {

@@ -8,13 +8,13 @@ use crate::event_time::moment;
 
 /// The times of the last events: the file became readable, became writable, or had an event that ends every wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pulse {
+pub struct EventTimes {
     input: u64,
     output: u64,
     other: u64,
 }
 
-impl Pulse {
+impl EventTimes {
     /// Bytes arrived.
     pub fn input(&mut self) {
         self.input = moment();
@@ -32,14 +32,14 @@ impl Pulse {
 
     /// The times of a read-only object that became readable then.
     #[must_use]
-    pub const fn of_input(moment: u64) -> Pulse {
-        Pulse { input: moment, output: 0, other: 0 }
+    pub const fn of_input(moment: u64) -> EventTimes {
+        EventTimes { input: moment, output: 0, other: 0 }
     }
 
     /// The events that concern an end with this access.
     #[must_use]
-    pub const fn seen_by(self, reads: bool, writes: bool) -> Pulse {
-        Pulse { input: if reads { self.input } else { 0 }, output: if writes { self.output } else { 0 }, other: self.other }
+    pub const fn seen_by(self, reads: bool, writes: bool) -> EventTimes {
+        EventTimes { input: if reads { self.input } else { 0 }, output: if writes { self.output } else { 0 }, other: self.other }
     }
 
     /// The time when the other end was last opened or closed, which is reported to all waiters.

@@ -8,7 +8,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use crate::errno::Errno;
 use crate::event_time;
 use crate::uapi::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP, POLLERR, POLLHUP};
@@ -45,7 +45,7 @@ pub struct ReadyState {
     /// The events for which it is ready.
     pub ready: u16,
     /// When that last changed.
-    pub pulse: Pulse,
+    pub event_times: EventTimes,
     /// The latest of its events that was reported to an exclusive waiter.
     pub last_exclusive: u64,
 }
@@ -83,8 +83,8 @@ impl Item {
 
     /// The time since which it should be queued.
     fn since(&self, answer: ReadyState) -> Option<u64> {
-        let last = answer.pulse.last(self.wanted());
-        let is_others = self.is_exclusive() && last <= answer.last_exclusive && answer.pulse.last_for_all() <= self.last_examined;
+        let last = answer.event_times.last(self.wanted());
+        let is_others = self.is_exclusive() && last <= answer.last_exclusive && answer.event_times.last_for_all() <= self.last_examined;
         let has_happened = self.wanted() != 0 && last > self.last_examined && !is_others;
         self.queued.or_else(|| has_happened.then_some(last))
     }
@@ -174,10 +174,10 @@ impl Epoll {
     }
 
     /// When it last became ready itself, for its own waiters.
-    pub fn pulse(&self, ask: impl Fn(Key) -> ReadyState) -> Pulse {
+    pub fn event_times(&self, ask: impl Fn(Key) -> ReadyState) -> EventTimes {
         let woken = self.items.iter().filter(|(_, item)| item.wanted() != 0);
-        let last = woken.map(|(key, item)| ask(*key).pulse.last(item.wanted())).max();
-        Pulse::of_input(self.changed.max(last.unwrap_or_default()))
+        let last = woken.map(|(key, item)| ask(*key).event_times.last(item.wanted())).max();
+        EventTimes::of_input(self.changed.max(last.unwrap_or_default()))
     }
 
     /// Passes up to `max` events with their data to `give`. Returns how many. `take` receives the event times that are reported to this
@@ -198,9 +198,9 @@ impl Epoll {
             let was_queued = item.queued.is_some();
             item.queued = item.since(answer);
             if item.is_exclusive() && item.queued.is_some() && !was_queued && item.ready(answer) != 0 {
-                take(key.file, answer.pulse.last(item.wanted()));
+                take(key.file, answer.event_times.last(item.wanted()));
             }
-            item.last_examined = item.last_examined.max(answer.pulse.last(u16::MAX));
+            item.last_examined = item.last_examined.max(answer.event_times.last(u16::MAX));
             if let Some(since) = item.queued {
                 queue.push((since, *key, item.ready(answer)));
             }
@@ -303,7 +303,7 @@ impl Epolls {
 mod tests {
     use super::{Epoll, Interest, Key, ReadyState};
     use crate::errno::Errno;
-    use crate::files::edge::Pulse;
+    use crate::files::edge::EventTimes;
     use crate::files::poll::READING;
     use crate::uapi::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, POLLIN};
     use std::vec::Vec;
@@ -331,21 +331,21 @@ mod tests {
 
     #[test]
     fn level_reports_state_edge_reports_events_and_one_shot_reports_once() {
-        let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), last_exclusive: 0 };
-        answer.pulse.input();
+        let mut answer = ReadyState { ready: READING, event_times: EventTimes::default(), last_exclusive: 0 };
+        answer.event_times.input();
         let mut epoll = Epoll::default();
         epoll.add(KEY, wanting(0), answer).expect("it is not there");
         assert_eq!(epoll.add(KEY, wanting(0), answer), Err(Errno::EEXIST));
         assert_eq!((reports(&mut epoll, answer).len(), reports(&mut epoll, answer)), (1, std::vec![(1, 7)]));
         epoll.change(KEY, wanting(EPOLLET), answer).expect("it is there");
         assert_eq!((reports(&mut epoll, answer).len(), reports(&mut epoll, answer).len()), (1, 0));
-        answer.pulse.output();
+        answer.event_times.output();
         assert_eq!(reports(&mut epoll, answer).len(), 0, "it does not want to know");
-        answer.pulse.input();
+        answer.event_times.input();
         assert_eq!((reports(&mut epoll, answer).len(), reports(&mut epoll, answer).len()), (1, 0));
         epoll.change(KEY, wanting(EPOLLONESHOT), answer).expect("it is there");
         assert_eq!(reports(&mut epoll, answer).len(), 1);
-        answer.pulse.input();
+        answer.event_times.input();
         assert_eq!(reports(&mut epoll, answer).len(), 0);
         epoll.forget(KEY.file);
         assert_eq!(epoll.remove(KEY), Err(Errno::ENOENT));
@@ -353,12 +353,12 @@ mod tests {
 
     #[test]
     fn exclusive_events_are_reported_to_one_epoll_only() {
-        let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), last_exclusive: 0 };
+        let mut answer = ReadyState { ready: READING, event_times: EventTimes::default(), last_exclusive: 0 };
         let mut epolls = [Epoll::default(), Epoll::default()];
         for epoll in &mut epolls {
             epoll.add(KEY, wanting(EPOLLEXCLUSIVE | EPOLLET), ReadyState::default()).expect("it is not there");
         }
-        answer.pulse.input();
+        answer.event_times.input();
         let mut last_exclusive = 0;
         let counts = epolls.each_mut().map(|epoll| {
             let answer = ReadyState { last_exclusive, ..answer };
@@ -366,13 +366,13 @@ mod tests {
         });
         assert_eq!(counts, [Ok(1), Ok(0)]);
         // A disconnect of the other end is reported to all.
-        answer.pulse.other();
+        answer.event_times.other();
         assert_eq!(epolls.each_mut().map(|epoll| reports(epoll, ReadyState { last_exclusive: u64::MAX, ..answer }).len()), [1, 1]);
     }
 
     #[test]
     fn the_longest_ready_files_are_reported_first() {
-        let answer = ReadyState { ready: READING, pulse: Pulse::default(), last_exclusive: 0 };
+        let answer = ReadyState { ready: READING, event_times: EventTimes::default(), last_exclusive: 0 };
         let mut epoll = Epoll::default();
         for fd in [5, 3, 4] {
             epoll.add(Key { file: fd as usize, fd }, Interest { events: 1, data: fd.into() }, answer).expect("it is not there");

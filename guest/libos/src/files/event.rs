@@ -7,7 +7,7 @@ use core::fmt::Write;
 
 use pando_rt::user;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, Transfer};
 use super::user_copy::{address_of_count, read_count};
 use super::{Files, OpenFile};
@@ -27,7 +27,7 @@ pub struct Event {
     /// A read takes 1 rather than the whole count (`EFD_SEMAPHORE`).
     pub one_by_one: bool,
     /// When it last became ready.
-    pub pulse: Pulse,
+    pub event_times: EventTimes,
 }
 
 impl Event {
@@ -41,7 +41,7 @@ impl Event {
             return Err(Errno::EAGAIN);
         }
         self.count -= value;
-        self.pulse.output();
+        self.event_times.output();
         Ok(value)
     }
 
@@ -54,7 +54,7 @@ impl Event {
             return Err(Errno::EINVAL);
         }
         self.count = self.count.checked_add(number).filter(|count| *count <= COUNT_MAX).ok_or(Errno::EAGAIN)?;
-        self.pulse.input();
+        self.event_times.input();
         Ok(())
     }
 
@@ -106,24 +106,24 @@ impl FileOperations for Event {
         Some(Channel::Open(number))
     }
 
-    fn pulse(&self, _files: &Files, _file: &OpenFile) -> Pulse {
-        self.pulse
+    fn event_times(&self, _files: &Files, _file: &OpenFile) -> EventTimes {
+        self.event_times
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, Pulse};
+    use super::{Event, EventTimes};
     use crate::errno::Errno;
 
     #[test]
     fn the_count_is_taken_at_once_or_one_by_one() {
-        let mut event = Event { count: 0, one_by_one: false, pulse: Pulse::default() };
+        let mut event = Event { count: 0, one_by_one: false, event_times: EventTimes::default() };
         assert_eq!(event.take(), Err(Errno::EAGAIN));
         assert_eq!((event.add(3), event.add(4), event.take()), (Ok(()), Ok(()), Ok(7)));
         assert_eq!(event.add(u64::MAX), Err(Errno::EINVAL));
         assert_eq!((event.add(u64::MAX - 1), event.add(1)), (Ok(()), Err(Errno::EAGAIN)));
-        event = Event { count: 2, one_by_one: true, pulse: Pulse::default() };
+        event = Event { count: 2, one_by_one: true, event_times: EventTimes::default() };
         assert_eq!((event.take(), event.take(), event.take()), (Ok(1), Ok(1), Err(Errno::EAGAIN)));
     }
 }

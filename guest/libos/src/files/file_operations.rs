@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use pando_abi::{BlockAddress, BlockNumber};
 use pando_rt::user::UserRange;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::poll::{READING, WRITING};
 use super::sharing::Sharing;
 use super::status::{Status, minor, time};
@@ -113,7 +113,7 @@ pub trait FileOperations {
     /// # Errors
     /// `EBADF`.
     fn status(&self, files: &Files) -> Result<Status, Errno> {
-        Ok(Status::made_up(minor::ANONYMOUS, 1, 0o600, time(files.current.started)))
+        Ok(Status::anonymous_device(minor::ANONYMOUS, 1, 0o600, time(files.current.started)))
     }
 
     /// The text of the descriptor's link in `/proc/PID/fd`.
@@ -234,8 +234,8 @@ pub trait FileOperations {
     }
 
     /// When the file last became ready.
-    fn pulse(&self, _files: &Files, _file: &OpenFile) -> Pulse {
-        Pulse::default()
+    fn event_times(&self, _files: &Files, _file: &OpenFile) -> EventTimes {
+        EventTimes::default()
     }
 
     /// Whether the readiness depends on the console's input.

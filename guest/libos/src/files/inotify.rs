@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::locks::FileKey;
 use super::poll::READING;
 use crate::errno::Errno;
@@ -70,7 +70,7 @@ pub struct Inotify {
     last: i32,
     queue: VecDeque<Event>,
     /// When the last event arrived.
-    pub pulse: Pulse,
+    pub event_times: EventTimes,
 }
 
 impl Inotify {
@@ -141,7 +141,7 @@ impl Inotify {
         } else {
             return;
         }
-        self.pulse.input();
+        self.event_times.input();
     }
 
     /// Records that events were lost, if it watches anything.

@@ -67,7 +67,7 @@ use crate::uapi::{O_ACCMODE, O_LARGEFILE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, 
 use crate::wait::{Channel, ThreadNumber};
 use cells_file::CellsFiles;
 use console_file::{ConsoleFile, StandardStream};
-use edge::Pulse;
+use edge::EventTimes;
 use epoll::Epolls;
 use export::Export;
 use file_object::FileHandle;
@@ -194,9 +194,9 @@ pub struct Files {
     /// All inotify instances.
     pub inotifies: Inotifies,
     /// The pending signals when last checked, and when the last one arrived.
-    signals: (Set, Pulse),
+    signals: (Set, EventTimes),
     /// When the cell last continued as a clone.
-    cloned: Pulse,
+    cloned: EventTimes,
     /// All pseudo terminals.
     pub ptys: Ptys,
     /// The terminal of the running process's session, during an open.
@@ -204,7 +204,7 @@ pub struct Files {
     /// All locks.
     pub locks: Locks,
     /// When the console's input last became readable; `None`: it was not readable when last checked.
-    input: Option<Pulse>,
+    input: Option<EventTimes>,
     /// All sockets.
     pub sockets: Sockets,
     /// The contents of open texts of `/proc` and `/sys`.
@@ -246,8 +246,8 @@ impl Files {
             cells_files: CellsFiles::default(),
             queues: MessageQueues::default(),
             inotifies: Inotifies::default(),
-            signals: (Set::default(), Pulse::default()),
-            cloned: Pulse::default(),
+            signals: (Set::default(), EventTimes::default()),
+            cloned: EventTimes::default(),
             ptys: Ptys::new(terminals != 0),
             controlling: None,
             locks: Locks::default(),

@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, OffsetUse, Transfer};
 use super::poll::{READING, WRITING};
 use super::socket::address::Address;
@@ -63,7 +63,7 @@ impl Notice {
 
 /// The last part of a notification through a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum NotificationReason {
     /// A message arrived.
     Message = 1,
     /// The registration was removed.
@@ -97,7 +97,7 @@ pub struct MessageQueue {
     /// The number of open files that refer to it.
     opened: usize,
     /// When it last became ready.
-    pub pulse: Pulse,
+    pub event_times: EventTimes,
 }
 
 impl MessageQueue {
@@ -105,7 +105,16 @@ impl MessageQueue {
     #[must_use]
     pub fn new(owner: Owner, count_max: u64, bytes_max: u64) -> MessageQueue {
         let messages = BTreeMap::new();
-        MessageQueue { owner, count_max, bytes_max, messages, listener: None, is_named: true, opened: 0, pulse: Pulse::default() }
+        MessageQueue {
+            owner,
+            count_max,
+            bytes_max,
+            messages,
+            listener: None,
+            is_named: true,
+            opened: 0,
+            event_times: EventTimes::default(),
+        }
     }
 
     /// The number of messages.
@@ -144,7 +153,7 @@ impl MessageQueue {
             return Err(Errno::EAGAIN);
         }
         self.messages.entry(priority).or_default().push_back(message);
-        self.pulse.input();
+        self.event_times.input();
         Ok(())
     }
 
@@ -158,7 +167,7 @@ impl MessageQueue {
         if highest.get().is_empty() {
             highest.remove();
         }
-        self.pulse.output();
+        self.event_times.output();
         Ok((priority, message))
     }
 }
@@ -266,8 +275,8 @@ impl FileOperations for MessageQueueId {
         channels.push(Channel::Messages(self.number()));
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.queues.get(*self).map_or_else(|_| Pulse::default(), |queue| queue.pulse)
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.queues.get(*self).map_or_else(|_| EventTimes::default(), |queue| queue.event_times)
     }
 
     fn flush(&self, files: &mut Files) {
@@ -299,7 +308,7 @@ impl Files {
     }
 
     /// Sends a notification through a socket. It is lost if the socket is closed or memory is short.
-    pub fn notify_by_socket(&mut self, id: SocketId, mut cookie: [u8; COOKIE], fate: Fate) {
+    pub fn notify_by_socket(&mut self, id: SocketId, mut cookie: [u8; COOKIE], fate: NotificationReason) {
         cookie[COOKIE - 1] = fate as u8;
         let _ = self.sockets.answer(id, Address::Netlink(0), &cookie);
         self.changed.push(Channel::Sockets);
@@ -308,7 +317,7 @@ impl Files {
     /// Removes a process's registration when it closes the queue or unregisters.
     pub fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) {
         if let Some(Notice::Socket(socket, cookie)) = self.queues.stop_listening(id, process) {
-            self.notify_by_socket(socket, cookie, Fate::Removed);
+            self.notify_by_socket(socket, cookie, NotificationReason::Removed);
         }
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use pando_rt::user;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, Transfer};
 use super::inotify::{BY_NAME, Inotify, InotifyId, OPEN_FILE_EVENTS};
 use super::locks::FileKey;
@@ -48,8 +48,8 @@ impl FileOperations for InotifyId {
         channels.push(Channel::Notes);
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.inotifies.get(*self).map_or_else(Pulse::default, |inotify| inotify.pulse)
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.inotifies.get(*self).map_or_else(EventTimes::default, |inotify| inotify.event_times)
     }
 
     fn readable_bytes(&self, files: &Files, _file: &OpenFile) -> Result<u64, Errno> {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use pando_abi::virtual_registers::Identity;
 use pando_rt::registers;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, OffsetUse, Transfer};
 use super::poll::{READING, WRITING};
 use super::tree::InodeRef;
@@ -65,7 +65,7 @@ impl FileOperations for PandoFile {
         channels.push(Channel::Generation);
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
         files.cloned
     }
 }

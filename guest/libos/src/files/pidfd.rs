@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, OffsetUse};
 use super::poll::READING;
 use super::{Descriptor, Files, OpenFile};
@@ -22,7 +22,7 @@ pub struct PidFileId(u32);
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum PidState {
     /// It runs.
     Runs,
     /// It has ended.
@@ -37,16 +37,16 @@ pub struct PidFile {
     /// Its number.
     pub process: ProcessNumber,
     /// Its state.
-    pub fate: Fate,
+    pub fate: PidState,
     /// When it ended.
-    pub pulse: Pulse,
+    pub event_times: EventTimes,
 }
 
 impl PidFile {
     /// Its `poll` events.
     #[must_use]
     pub fn ready(&self) -> u16 {
-        if self.fate == Fate::Runs { 0 } else { READING }
+        if self.fate == PidState::Runs { 0 } else { READING }
     }
 }
 
@@ -58,14 +58,14 @@ pub struct PidFiles {
 }
 
 impl PidFiles {
-    pub(super) fn create(&mut self, process: ProcessNumber, fate: Fate) -> PidFileId {
+    pub(super) fn create(&mut self, process: ProcessNumber, fate: PidState) -> PidFileId {
         // Numbers wrap around after 2^32 pidfds; those in use are skipped.
         while self.all.contains_key(&PidFileId(self.next_id)) {
             self.next_id = self.next_id.wrapping_add(1);
         }
         let id = PidFileId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
-        self.all.insert(id, PidFile { process, fate, pulse: Pulse::default() });
+        self.all.insert(id, PidFile { process, fate, event_times: EventTimes::default() });
         id
     }
 
@@ -82,11 +82,11 @@ impl PidFiles {
         self.all.get(&id).ok_or(Errno::EBADF)
     }
 
-    pub(super) fn become_of(&mut self, process: ProcessNumber, fate: Fate) -> bool {
+    pub(super) fn become_of(&mut self, process: ProcessNumber, fate: PidState) -> bool {
         let mut is_watched = false;
-        for watched in self.all.values_mut().filter(|watched| watched.process == process && watched.fate != Fate::Gone) {
-            if watched.fate == Fate::Runs {
-                watched.pulse.input();
+        for watched in self.all.values_mut().filter(|watched| watched.process == process && watched.fate != PidState::Gone) {
+            if watched.fate == PidState::Runs {
+                watched.event_times.input();
             }
             watched.fate = fate;
             is_watched = true;
@@ -102,7 +102,7 @@ impl FileOperations for PidFileId {
 
     fn show_fdinfo(&self, files: &Files, text: &mut String) {
         if let Ok(PidFile { process, fate, .. }) = files.watched.get(*self) {
-            let process = if *fate == Fate::Gone { -1 } else { process.cast_signed() };
+            let process = if *fate == PidState::Gone { -1 } else { process.cast_signed() };
             // A string takes everything.
             let _ = write!(text, "Pid:\t{process}\nNSpid:\t{process}\n");
         }
@@ -120,8 +120,8 @@ impl FileOperations for PidFileId {
         channels.extend(files.watched.get(*self).map(|watched| Channel::Ended(watched.process)));
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.watched.get(*self).map_or_else(|_| Pulse::default(), |watched| watched.pulse)
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.watched.get(*self).map_or_else(|_| EventTimes::default(), |watched| watched.event_times)
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
@@ -136,7 +136,7 @@ impl Files {
     /// # Errors
     /// `EMFILE`.
     pub fn open_process(&mut self, process: ProcessNumber, has_ended: bool, flags: u64) -> Result<u64, Errno> {
-        let id = self.watched.create(process, if has_ended { Fate::Ended } else { Fate::Runs });
+        let id = self.watched.create(process, if has_ended { PidState::Ended } else { PidState::Runs });
         self.insert(OpenFile::new(id, O_RDWR | flags & O_NONBLOCK), true)
     }
 
@@ -149,7 +149,7 @@ impl Files {
     }
 
     /// Records a state change of a process in its pidfds.
-    pub fn notify_exit(&mut self, process: ProcessNumber, fate: Fate) {
+    pub fn notify_exit(&mut self, process: ProcessNumber, fate: PidState) {
         if self.watched.become_of(process, fate) {
             self.changed.push(Channel::Ended(process));
         }
@@ -171,15 +171,15 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fate, PidFiles};
+    use super::{PidFiles, PidState};
 
     #[test]
     fn a_reused_process_id_names_another_process() {
         let mut all = PidFiles::default();
-        let first = all.create(7, Fate::Runs);
-        assert!(all.become_of(7, Fate::Ended) && all.become_of(7, Fate::Gone) && !all.become_of(7, Fate::Ended));
-        let second = all.create(7, Fate::Runs);
-        assert_eq!((all.get(first).map(|one| one.fate), all.get(second).map(|one| one.fate)), (Ok(Fate::Gone), Ok(Fate::Runs)));
+        let first = all.create(7, PidState::Runs);
+        assert!(all.become_of(7, PidState::Ended) && all.become_of(7, PidState::Gone) && !all.become_of(7, PidState::Ended));
+        let second = all.create(7, PidState::Runs);
+        assert_eq!((all.get(first).map(|one| one.fate), all.get(second).map(|one| one.fate)), (Ok(PidState::Gone), Ok(PidState::Runs)));
         assert!(all.get(first).is_ok_and(|one| one.ready() != 0) && all.get(second).is_ok_and(|one| one.ready() == 0));
         all.remove(first);
         assert!(all.get(first).is_err());

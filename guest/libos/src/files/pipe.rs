@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pando_rt::user::{self, UserRange};
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::poll::{READING, WRITING};
 use super::tree::InodeRef;
 use crate::errno::Errno;
@@ -74,7 +74,7 @@ pub struct Pipe {
     /// Its inode, if it is a FIFO.
     pub inode: Option<InodeRef>,
     /// When its ends last became ready.
-    pub pulse: Pulse,
+    pub event_times: EventTimes,
     /// How often it was opened for reading, and for writing.
     pub opens: [u64; 2],
     /// Whether the last read found it empty and began to wait. Then the reader runs as soon as the writer waits. Stays set if a signal ends
@@ -141,7 +141,7 @@ impl Pipe {
             }
         }
         if was_full && self.used() < self.capacity {
-            self.pulse.output();
+            self.event_times.output();
         }
     }
 
@@ -162,7 +162,7 @@ impl Pipe {
         let was_full = self.used() >= self.capacity;
         let done = self.drain(to)?;
         if was_full && self.used() < self.capacity {
-            self.pulse.output();
+            self.event_times.output();
         }
         Ok(done)
     }
@@ -238,7 +238,7 @@ impl Pipe {
         }
         let done = self.fill_pages(length, limit, packets, give)?;
         if done > 0 {
-            self.pulse.input();
+            self.event_times.input();
         }
         Ok(done)
     }
@@ -276,7 +276,7 @@ impl Pipe {
         user::read(part.start(), &mut page.bytes)?;
         self.pages.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         self.pages.push_back(page);
-        self.pulse.input();
+        self.event_times.input();
         Ok(())
     }
 
@@ -361,7 +361,7 @@ impl Pipes {
                 writers: 0,
                 number: self.last_number,
                 inode,
-                pulse: Pulse::default(),
+                event_times: EventTimes::default(),
                 opens: [0; 2],
                 has_waiting_reader: false,
             }
@@ -370,7 +370,7 @@ impl Pipes {
         pipe.writers += u32::from(writes);
         pipe.opens[0] += u64::from(reads);
         pipe.opens[1] += u64::from(writes);
-        pipe.pulse.other();
+        pipe.event_times.other();
         Ok(PipeId(index))
     }
 
@@ -383,7 +383,7 @@ impl Pipes {
         pipe.has_waiting_reader &= !reads;
         // Only the loss of one side is an event for the other.
         if (pipe.readers == 0) != (pipe.writers == 0) {
-            pipe.pulse.other();
+            pipe.event_times.other();
         }
         if pipe.readers == 0 && pipe.writers == 0 {
             self.pipes[id.0] = None;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pando_rt::user::UserRange;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, OffsetUse, Transfer};
 use super::pipe::{CAPACITY_MAX, Pipe, PipeId};
 use super::status::{Status, minor, time};
@@ -57,7 +57,7 @@ impl FileOperations for PipeFile {
 
     fn status(&self, files: &Files) -> Result<Status, Errno> {
         let number = 16 + files.pipes.get(self.pipe)?.number;
-        Ok(Status::made_up(minor::PIPES, number, Status::FIFO, time(files.current.started)).owned_by(&files.current.credentials))
+        Ok(Status::anonymous_device(minor::PIPES, number, Status::FIFO, time(files.current.started)).owned_by(&files.current.credentials))
     }
 
     fn link_text(&self, files: &Files, file: &OpenFile) -> Result<Vec<u8>, Errno> {
@@ -110,8 +110,8 @@ impl FileOperations for PipeFile {
         Some(Channel::Pipe(self.pipe.0))
     }
 
-    fn pulse(&self, files: &Files, file: &OpenFile) -> Pulse {
-        files.pipes.get(self.pipe).map_or_else(|_| Pulse::default(), |pipe| pipe.pulse.seen_by(file.readable(), file.writable()))
+    fn event_times(&self, files: &Files, file: &OpenFile) -> EventTimes {
+        files.pipes.get(self.pipe).map_or_else(|_| EventTimes::default(), |pipe| pipe.event_times.seen_by(file.readable(), file.writable()))
     }
 
     fn readable_bytes(&self, files: &Files, _file: &OpenFile) -> Result<u64, Errno> {

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::id_table::IdTable;
-use super::pidfd::Fate;
+use super::pidfd::PidState;
 use super::{Descriptor, Files, OpenFile, Program};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
@@ -151,7 +151,7 @@ impl Files {
 
     /// Removes a process that has been waited for.
     pub fn forget_process(&mut self, process: ProcessNumber) {
-        self.notify_exit(process, Fate::Gone);
+        self.notify_exit(process, PidState::Gone);
         self.others.remove(&process);
     }
 

@@ -4,7 +4,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::poll::{READING, WRITING};
 use crate::errno::Errno;
 use crate::terminal::input::Effects;
@@ -52,7 +52,7 @@ pub struct Pty {
     slaves: Option<u32>,
     /// The master end is closed.
     hung_up: bool,
-    pulses: [Pulse; 2],
+    pulses: [EventTimes; 2],
 }
 
 impl Pty {
@@ -178,12 +178,12 @@ impl Pty {
 
     /// When an end last became ready.
     #[must_use]
-    pub fn pulse(&self, end: PtyEnd) -> Pulse {
+    pub fn event_times(&self, end: PtyEnd) -> EventTimes {
         self.pulses[end as usize]
     }
 
     fn other(&mut self) {
-        self.pulses.iter_mut().for_each(Pulse::other);
+        self.pulses.iter_mut().for_each(EventTimes::other);
     }
 }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pando_rt::clock;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, OffsetUse};
 use super::pty::PtyEnd;
 use super::status::time;
@@ -52,8 +52,8 @@ impl FileOperations for PtyMaster {
         channels.push(Channel::Terminal(self.pty.0));
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.ptys.get(self.pty).map_or_else(|_| Pulse::default(), |pty| pty.pulse(PtyEnd::Master))
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.ptys.get(self.pty).map_or_else(|_| EventTimes::default(), |pty| pty.event_times(PtyEnd::Master))
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
@@ -83,8 +83,8 @@ impl FileOperations for PtySlave {
         channels.push(Channel::Terminal(self.pty.0));
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.ptys.get(self.pty).map_or_else(|_| Pulse::default(), |pty| pty.pulse(PtyEnd::Slave))
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.ptys.get(self.pty).map_or_else(|_| EventTimes::default(), |pty| pty.event_times(PtyEnd::Slave))
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {

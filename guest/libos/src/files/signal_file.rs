@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::FileOperations;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
@@ -31,7 +31,7 @@ impl FileOperations for SignalFile {
         channels.push(Channel::Signal(files.current.process));
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
         files.signals.1
     }
 }

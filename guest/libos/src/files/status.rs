@@ -13,7 +13,7 @@ const SECTOR: u64 = 512;
 /// Nanoseconds per second.
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// Minor numbers of the devices (their major number is 0), less [`MADE_UP`], that files without a volume lie on.
+/// Minor numbers of the devices (their major number is 0), less [`ANONYMOUS_MINOR`], that files without a volume lie on.
 pub mod minor {
     /// Sockets.
     pub const SOCKETS: u32 = 8;
@@ -30,7 +30,7 @@ pub mod minor {
 }
 
 /// The first minor number of devices that are made up: Linux counts its own without hardware from 1.
-const MADE_UP: u32 = 1 << 19;
+const ANONYMOUS_MINOR: u32 = 1 << 19;
 /// The number of an inode of which nobody knows which file of the host it is, in an image that says that of others: numbers of the host are
 /// less.
 const UNKNOWN: u64 = 1 << 47;
@@ -50,14 +50,14 @@ pub const fn numbers(device: u64) -> (u32, u32) {
 
 /// A device that is made up.
 #[must_use]
-pub const fn made_up(minor: u32) -> u64 {
-    device(0, MADE_UP + minor)
+pub const fn anonymous_device(minor: u32) -> u64 {
+    device(0, ANONYMOUS_MINOR + minor)
 }
 
 /// The device of a volume: of what it shows of the host, if it says that.
 #[must_use]
 pub fn device_of(index: VolumeIndex, image: &Image<'_>) -> u64 {
-    image.device().unwrap_or(made_up(minor::VOLUMES + u32::from(index.0)))
+    image.device().unwrap_or(anonymous_device(minor::VOLUMES + u32::from(index.0)))
 }
 
 /// The number of an inode of a volume.
@@ -109,7 +109,7 @@ impl Status {
     pub fn of_inode(volume: VolumeIndex, image: &Image<'_>, inode: &Inode) -> Status {
         let identity = image.identity(inode.nid);
         let device = match identity {
-            Some(HostIdentity { device: None, .. }) => made_up(minor::VOLUMES + u32::from(volume.0)),
+            Some(HostIdentity { device: None, .. }) => anonymous_device(minor::VOLUMES + u32::from(volume.0)),
             Some(HostIdentity { device: Some(device), .. }) => device,
             None => device_of(volume, image),
         };
@@ -158,8 +158,8 @@ impl Status {
 
     /// The metadata of a file in a pseudo filesystem.
     #[must_use]
-    pub fn made_up(minor: u32, number: u64, mode: u32, now: Time) -> Status {
-        let (times, device) = (Times::all(now), made_up(minor));
+    pub fn anonymous_device(minor: u32, number: u64, mode: u32, now: Time) -> Status {
+        let (times, device) = (Times::all(now), anonymous_device(minor));
         Status { device, number, mode, links: 1, uid: 0, gid: 0, numbers: (0, 0), size: 0, blocks: 0, times }
     }
 
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_device_looks_as_on_linux() {
         let device = FileType::CharacterDevice.mode() | 0o666;
-        let status = Status { numbers: (1, 3), ..Status::made_up(minor::VOLUMES, 7, device, time(5_000_000_007)) };
+        let status = Status { numbers: (1, 3), ..Status::anonymous_device(minor::VOLUMES, 7, device, time(5_000_000_007)) };
         let bytes = status.to_stat();
         let word = |index: usize| u64::from_le_bytes(bytes[index * 8..][..8].try_into().expect("eight bytes"));
         assert_eq!(word(3) & 0xffff_ffff, 0o020_666, "st_mode");

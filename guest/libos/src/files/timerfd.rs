@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pando_rt::clock;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::file_operations::{FileOperations, Transfer};
 use super::user_copy::read_count;
 use super::{Files, OpenFile};
@@ -51,8 +51,8 @@ impl TimerFile {
 
     /// When it last expired.
     #[must_use]
-    pub fn pulse(&self) -> Pulse {
-        Pulse::of_input(self.noticed.unwrap_or_default())
+    pub fn event_times(&self) -> EventTimes {
+        EventTimes::of_input(self.noticed.unwrap_or_default())
     }
 
     /// The number of expirations since the last read.
@@ -154,8 +154,8 @@ impl FileOperations for TimerId {
         channels.push(Channel::Timers);
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.timers.get(*self).map_or_else(|_| Pulse::default(), TimerFile::pulse)
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.timers.get(*self).map_or_else(|_| EventTimes::default(), TimerFile::event_times)
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {

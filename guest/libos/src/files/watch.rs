@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use pando_rt::clock;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use super::epoll::{Epoll, EpollId, Interest, Key, NESTING_MAX, ReadyState};
 use super::file_operations::FileOperations;
 use super::poll::READING;
@@ -18,7 +18,7 @@ use crate::wait::Channel;
 
 /// An operation of `epoll_ctl` on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum EpollOperation {
     /// Adds it.
     Add(Interest),
     /// Removes it.
@@ -45,8 +45,8 @@ impl FileOperations for EpollId {
         Some(Channel::Open(number))
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.epolls.get(*self).map_or_else(Pulse::default, |epoll| epoll.pulse(|key| files.answer(key.file)))
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.epolls.get(*self).map_or_else(EventTimes::default, |epoll| epoll.event_times(|key| files.answer(key.file)))
     }
 
     fn polls_console(&self, files: &Files, _file: &OpenFile) -> bool {
@@ -81,7 +81,7 @@ impl Files {
     ///
     /// # Errors
     /// Those of `epoll_ctl`.
-    pub fn control_epoll(&mut self, epoll: u64, fd: u64, change: impl FnOnce() -> Result<Change, Errno>) -> Result<(), Errno> {
+    pub fn control_epoll(&mut self, epoll: u64, fd: u64, change: impl FnOnce() -> Result<EpollOperation, Errno>) -> Result<(), Errno> {
         let (watcher, key) = (self.index(epoll)?, Key { file: self.index(fd)?, fd: fd as u32 });
         let file = self.raw_file(fd)?;
         if file.is_path() || self.raw_file(epoll)?.is_path() {
@@ -97,7 +97,7 @@ impl Files {
         let inner = file.downcast::<EpollId>();
         let change = change()?;
         check_exclusive(change, inner)?;
-        if let (Change::Add(_), Some(inner)) = (change, inner) {
+        if let (EpollOperation::Add(_), Some(inner)) = (change, inner) {
             let below = self.nesting(inner, id, 0).ok_or(Errno::ELOOP)?;
             if below + 1 + self.nesting_above(id, 0) > NESTING_MAX {
                 return Err(Errno::ELOOP);
@@ -105,9 +105,9 @@ impl Files {
         }
         let answer = self.answer(key.file);
         self.with_epoll(id, |epoll, _| match change {
-            Change::Add(interest) => epoll.add(key, interest, answer),
-            Change::Remove => epoll.remove(key),
-            Change::Modify(interest) => epoll.change(key, interest, answer),
+            EpollOperation::Add(interest) => epoll.add(key, interest, answer),
+            EpollOperation::Remove => epoll.remove(key),
+            EpollOperation::Modify(interest) => epoll.change(key, interest, answer),
         })?;
         // Its waiters now depend on other files.
         self.note_change(epoll);
@@ -171,14 +171,14 @@ impl Files {
         let Some((file, _)) = self.open.get(number) else { return ReadyState::default() };
         ReadyState {
             ready: file.operations().poll(self, file),
-            pulse: self.pulse_of(file),
+            event_times: self.pulse_of(file),
             last_exclusive: self.epolls.last_exclusive(number),
         }
     }
 
     /// When an open file last became ready.
-    fn pulse_of(&self, file: &OpenFile) -> Pulse {
-        file.operations().pulse(self, file)
+    fn pulse_of(&self, file: &OpenFile) -> EventTimes {
+        file.operations().event_times(self, file)
     }
 
     /// Whether a wait of this instance would return events.
@@ -203,7 +203,7 @@ impl Files {
 
     /// Records whether the console's input can be read.
     pub fn saw_input(&mut self, ready: bool) {
-        self.input = if ready { self.input.or_else(|| Some(Pulse::of_input(event_time::moment()))) } else { None };
+        self.input = if ready { self.input.or_else(|| Some(EventTimes::of_input(event_time::moment()))) } else { None };
     }
 
     /// Records that bytes may have arrived at the console's input.
@@ -220,7 +220,7 @@ impl Files {
 
     /// Records the pending signals, and when the last one arrived.
     pub fn saw_signals(&mut self, pending: Set, last: u64) {
-        self.signals = (pending, Pulse::of_input(last));
+        self.signals = (pending, EventTimes::of_input(last));
     }
 
     /// Records expired timers.
@@ -232,12 +232,12 @@ impl Files {
 }
 
 /// Checks that an exclusive item is allowed (`EPOLLEXCLUSIVE`).
-fn check_exclusive(change: Change, inner: Option<EpollId>) -> Result<(), Errno> {
+fn check_exclusive(change: EpollOperation, inner: Option<EpollId>) -> Result<(), Errno> {
     const ALLOWED: u32 = (POLLIN | POLLOUT | POLLERR | POLLHUP) as u32 | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
     let is_wrong = match change {
-        Change::Add(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0 && (inner.is_some() || events & !ALLOWED != 0),
-        Change::Modify(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0,
-        Change::Remove => false,
+        EpollOperation::Add(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0 && (inner.is_some() || events & !ALLOWED != 0),
+        EpollOperation::Modify(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0,
+        EpollOperation::Remove => false,
     };
     if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }
 }

@@ -106,7 +106,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Start, JobRequest), Errno> {
 mod tests {
     use super::{JobRequests, parse};
     use crate::errno::Errno;
-    use pando_abi::control::{Frame, Kind, Malformed, Start};
+    use pando_abi::control::{Frame, FrameError, Kind, Start};
     use std::vec::Vec;
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
                 has_room
             });
         }
-        assert_eq!(results, [Err(Malformed); 2]);
+        assert_eq!(results, [Err(FrameError); 2]);
         JobRequests::default().report_error(|_| panic!("all is well"));
     }
 }

@@ -9,7 +9,7 @@ use pando_rt::user::{self, UserRange};
 
 use super::LoadError;
 use super::auxiliary;
-use super::prepare::{LoadableFile, Prepared};
+use super::prepare::{LoadableFile, PreparedProgram};
 use super::source::ProgramSource;
 use super::stack::Start;
 use crate::elf::{Executable, Segment};
@@ -24,14 +24,14 @@ use crate::random::Random;
 
 /// A program that is ready to run.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedProgram {
     /// Its initial registers.
     pub registers: Registers,
     /// The numeric entries of its auxiliary vector.
     pub auxiliary: Vec<(u64, u64)>,
 }
 
-impl Prepared {
+impl PreparedProgram {
     /// The target of `/proc/self/exe`.
     #[must_use]
     pub fn program(&self) -> &Program {
@@ -49,7 +49,7 @@ impl Prepared {
     ///
     /// # Errors
     /// There is not enough memory or address space, or the program's file cannot be read.
-    pub fn load(&self, space: &mut AddressSpace, files: &Files, random: &mut Random, scattered: bool) -> Result<Loaded, LoadError> {
+    pub fn load(&self, space: &mut AddressSpace, files: &Files, random: &mut Random, scattered: bool) -> Result<LoadedProgram, LoadError> {
         let layout = if scattered { Layout::new(|count| random.below(count)) } else { Layout::new(|_| 0) };
         if space.program.is_some() {
             // The code stays where the earlier run had it.
@@ -100,7 +100,7 @@ impl Prepared {
         space.strings = start.strings(top);
         user::write(pointer, &bytes)?;
         let entry = linker.map_or(main.entry, |linker| linker.entry);
-        Ok(Loaded { registers: Registers { rip: entry, rsp: pointer, ..Registers::default() }, auxiliary })
+        Ok(LoadedProgram { registers: Registers { rip: entry, rsp: pointer, ..Registers::default() }, auxiliary })
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts programs in two steps. [`prepare()`] finds the program, checks everything that can fail, and changes nothing; [`Prepared::load`]
-//! maps it into an empty address space.
+//! Starts programs in two steps. [`prepare()`] finds the program, checks everything that can fail, and changes nothing;
+//! [`PreparedProgram::load`] maps it into an empty address space.
 //!
 //! A script is resolved to its interpreter, and that to the program that runs. A program may name an interpreter of its own, the dynamic
 //! linker: then both are mapped, and the linker starts first.
@@ -22,8 +22,8 @@ use thiserror::Error;
 use crate::elf::ElfError;
 use crate::errno::Errno;
 
-pub use map::Loaded;
-pub use prepare::{Prepared, Request, prepare, search};
+pub use map::LoadedProgram;
+pub use prepare::{PreparedProgram, Request, prepare, search};
 
 /// The reason why a program cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

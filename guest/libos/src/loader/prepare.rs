@@ -56,7 +56,7 @@ pub(super) struct LoadableFile {
 
 /// A program that can be loaded.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedProgram {
     /// The requested path, which may be a script's.
     pub path: Vec<u8>,
     /// Its arguments.
@@ -73,7 +73,7 @@ pub struct Prepared {
 ///
 /// # Errors
 /// It does not exist, may not be executed or is no program; the same of its interpreters; or its arguments are too long.
-pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
+pub fn prepare(files: &Files, request: Request) -> Result<PreparedProgram, LoadError> {
     let Request { directory, path, flags, mut arguments, environment, stack_limit } = request;
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno::EINVAL.into());
@@ -116,7 +116,7 @@ pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
         }
         None => None,
     };
-    Ok(Prepared { path, arguments, environment, stack_limit, main, linker })
+    Ok(PreparedProgram { path, arguments, environment, stack_limit, main, linker })
 }
 
 /// Finds a program by its name in the directories of a search path, as a shell does.

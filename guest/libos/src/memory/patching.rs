@@ -99,12 +99,12 @@ impl AddressSpace {
             return None;
         }
         let length = u64::from(trampoline::length(&replaced));
-        let (start, is_new) = self.patches.find_room(site, length, |page| self.can_hold_trampolines(page))?;
+        let (start, is_new) = self.patches.find_trampoline_space(site, length, |page| self.can_hold_trampolines(page))?;
         let entry = Patches::entry_word(start, kind);
         let bytes = trampoline::assemble(start, site, &code, &replaced, kind, entry)?;
         let jump = trampoline::displacement(site + JUMP as u64, start)?;
         if is_new {
-            self.add_room(start)?;
+            self.add_trampoline_page(start)?;
         }
         let original = code.first_chunk().copied()?;
         self.patches.add(site, Site { original, trampoline: start..start + length, offsets: trampoline::offsets(&replaced), jumps: 0 });
@@ -137,7 +137,7 @@ impl AddressSpace {
     }
 
     /// Maps a page of trampoline space for a trampoline at `start`, with the entries at its end.
-    fn add_room(&mut self, start: u64) -> Option<()> {
+    fn add_trampoline_page(&mut self, start: u64) -> Option<()> {
         let range = PageRange::new(start / PAGE_SIZE * PAGE_SIZE, start / PAGE_SIZE * PAGE_SIZE + PAGE_SIZE)?;
         let entries = self.patches.entries()?.map(u64::to_le_bytes).concat();
         self.map(range, Permissions::READ_EXECUTE, Backing::Anonymous).ok()?;
@@ -169,7 +169,7 @@ impl AddressSpace {
                 self.keep_in_children(range);
             }
         }
-        self.patches.forget_rooms(pages);
+        self.patches.forget_trampoline_pages(pages);
         Ok(())
     }
 

@@ -4,8 +4,8 @@
 //! A site's five bytes, from the instruction's first on, become a jump to a *trampoline*. The trampoline enters the libOS and then runs
 //! copies of the instructions that the jump replaces. This is sound because:
 //! - Only an executed instruction is patched, and only code that follows it is moved: nothing is guessed ([`code`]).
-//! - Every byte of the jump but the first is an undefined opcode ([`room`]). A jump into a patched site raises an exception. The libOS
-//!   continues at the copy of that instruction or, if none started there, restores the program's own bytes.
+//! - Every byte of the jump but the first is an undefined opcode ([`trampoline_space`]). A jump into a patched site raises an exception.
+//!   The libOS continues at the copy of that instruction or, if none started there, restores the program's own bytes.
 //! - Nothing is pushed onto the program's stack, and the trampoline changes only registers that the instruction overwrites
 //!   ([`trampoline`]).
 //! - The program sees only addresses of its own code: addresses of trampolines are translated wherever it can see them
@@ -163,7 +163,7 @@ impl Patches {
     }
 
     /// Finds an address for a trampoline, and whether its page must be mapped first.
-    pub fn find_room(&self, site: u64, length: u64, can_be_mapped: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
+    pub fn find_trampoline_space(&self, site: u64, length: u64, can_be_mapped: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
         let is_taken = |address: u64, length: u64| {
             let others = self.trampolines.range(address.saturating_sub(TRAMPOLINE)..address + length);
             others.filter_map(|(_, site)| self.sites.get(site)).any(|other| other.trampoline.end > address)
@@ -202,7 +202,7 @@ impl Patches {
     }
 
     /// Removes pages from trampoline space. They contain no trampolines any more.
-    pub fn forget_rooms(&mut self, pages: Range<u64>) {
+    pub fn forget_trampoline_pages(&mut self, pages: Range<u64>) {
         self.pages.retain(|page| !pages.contains(page));
     }
 
@@ -224,7 +224,7 @@ impl Patches {
             self.give_up(site, false);
         }
         self.forget_traps(range.clone());
-        self.forget_rooms(range);
+        self.forget_trampoline_pages(range);
     }
 
     /// Takes over trap counts from another run of the same program with the same code addresses.

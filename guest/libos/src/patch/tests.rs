@@ -124,7 +124,7 @@ fn patch(patches: &mut Patches, sites: impl Iterator<Item = u64>) {
     let replaced = behind(&[0x48, 0x3d, 1, 0xf0, 0xff, 0xff]).expect("it can be patched");
     let length = u64::from(trampoline::length(&replaced));
     for site in sites {
-        let (start, is_new) = patches.find_room(site, length, |page| page >= 0x1000_0000).expect("there is room");
+        let (start, is_new) = patches.find_trampoline_space(site, length, |page| page >= 0x1000_0000).expect("there is room");
         if is_new {
             patches.add_page(start / 0x1000 * 0x1000);
         }

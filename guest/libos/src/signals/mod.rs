@@ -174,7 +174,7 @@ pub struct Trap {
 
 /// A system call that a signal has interrupted, and that may be restarted.
 #[derive(Clone, Copy, Debug)]
-pub struct Interrupted {
+pub struct InterruptedCall {
     /// Its number.
     pub number: u64,
     /// The address of its instruction.
@@ -312,7 +312,7 @@ pub struct Signals {
     /// The running system call is `rt_sigreturn`.
     pub returns: bool,
     /// The interrupted system call, until a handler starts or there turns out to be none.
-    pub interrupted: Option<Interrupted>,
+    pub interrupted: Option<InterruptedCall>,
 }
 
 impl Signals {

@@ -6,7 +6,7 @@ use alloc::collections::BTreeSet;
 use pando_rt::hypercall::exit;
 
 use super::System;
-use crate::files::pidfd::Fate;
+use crate::files::pidfd::PidState;
 use crate::process::{Change, FIRST, Process, ProcessNumber};
 use crate::signals::Signal;
 use crate::signals::info::Info;
@@ -62,7 +62,7 @@ impl System {
         }
         self.free_unmapped_files();
         self.files.leave();
-        self.files.notify_exit(self.process.number, Fate::Ended);
+        self.files.notify_exit(self.process.number, PidState::Ended);
         let controlled = self.controlled_groups();
         self.process.threads.clear();
         self.process.last_name = self.thread.name;

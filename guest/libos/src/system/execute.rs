@@ -9,7 +9,7 @@ use pando_rt::hypercall;
 
 use super::{Effect, System};
 use crate::errno::Errno;
-use crate::loader::{LoadError, Prepared};
+use crate::loader::{LoadError, PreparedProgram};
 use crate::memory::AddressSpace;
 use crate::signals::Signal;
 use crate::uapi::ADDR_NO_RANDOMIZE;
@@ -19,7 +19,7 @@ impl System {
     ///
     /// # Errors
     /// Memory or the program's file failed.
-    pub fn load(&mut self, prepared: Prepared) -> Result<Registers, LoadError> {
+    pub fn load(&mut self, prepared: PreparedProgram) -> Result<Registers, LoadError> {
         let scattered = self.is_scattered();
         let loaded = prepared.load(&mut self.memory, &self.files, &mut self.random, scattered)?;
         self.process.auxiliary = loaded.auxiliary;
@@ -38,7 +38,7 @@ impl System {
     ///
     /// # Errors
     /// `EAGAIN`: there are too many spaces. After an error the old program continues.
-    pub fn execute(&mut self, prepared: Prepared) -> Result<u64, Errno> {
+    pub fn execute(&mut self, prepared: PreparedProgram) -> Result<u64, Errno> {
         let space = self.space_for(&prepared)?;
         // From here on the call cannot fail any more.
         self.end_other_threads();
@@ -57,7 +57,7 @@ impl System {
     }
 
     /// A space without program memory, or a clone of this program's zygote.
-    fn space_for(&mut self, prepared: &Prepared) -> Result<SpaceIndex, Errno> {
+    fn space_for(&mut self, prepared: &PreparedProgram) -> Result<SpaceIndex, Errno> {
         let program = prepared.first_block().filter(|_| self.is_scattered());
         let mut memory = program.and_then(|program| self.others.zygotes.find(program)).unwrap_or_else(|| {
             let patches = self.memory.patches.fresh();
@@ -81,7 +81,7 @@ impl System {
     fn become_executed(&mut self) {
         self.process.signals.executed();
         self.process.executed = true;
-        self.process.passes_for_child = false;
+        self.process.fakes_new_pid = false;
         self.process.clone_signal = None;
         self.process.timers.executed();
         self.files.close_on_exec();

@@ -5,7 +5,7 @@
 //! When these functions run, each thread is in the program's own code, in a call that will be restarted, or in the call that requested
 //! the freeze. No operation of the libOS is in progress.
 
-use pando_abi::note::options;
+use pando_abi::boot_info::options;
 use pando_abi::{Event, EventSet};
 use pando_rt::{clock, console, events, memory, registers, template};
 
@@ -40,7 +40,7 @@ impl System {
         }
         if deferred.contains(Event::Freeze) {
             self.prepare_to_freeze();
-            let unaware = !self.processes_where(|process| !process.has_ended() && process.clone_news().is_none()).is_empty();
+            let unaware = !self.processes_where(|process| !process.has_ended() && process.handled_clone_signal().is_none()).is_empty();
             // The request may have been for the source, or the operator may have withdrawn it.
             if template::freeze_if_requested(unaware) {
                 self.resume_clone(None);
@@ -70,7 +70,7 @@ impl System {
     /// continues where it stopped ([`pando_rt::clock`]). Processes that requested a signal get it, except the one that already knows.
     fn resume_clone(&mut self, knowing: Option<ProcessNumber>) {
         self.generation = registers::generation();
-        console::begin_anew();
+        console::reset_in_clone();
         self.terminal.ended = false;
         // The file servers are the source's.
         self.files.mounts.disconnect();
@@ -90,8 +90,8 @@ impl System {
         self.wake(Channel::Input);
         self.wake_noted();
         self.watch_timers();
-        for number in self.processes_where(|process| Some(process.number) != knowing && process.clone_news().is_some()) {
-            if let Some(signal) = self.process_of(number).and_then(Process::clone_news) {
+        for number in self.processes_where(|process| Some(process.number) != knowing && process.handled_clone_signal().is_some()) {
+            if let Some(signal) = self.process_of(number).and_then(Process::handled_clone_signal) {
                 // If its queue is full, it already contains a signal of this kind.
                 let _ = self.send(number, Info::kernel(signal));
             }

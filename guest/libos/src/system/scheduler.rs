@@ -329,7 +329,7 @@ impl System {
             if self.files.sockets.outside.has_work() {
                 self.pump();
             } else {
-                network.hurry();
+                network.ring_if_overdue();
             }
         }
         self.pump_jobs();

@@ -20,7 +20,7 @@ const UNTOUCHED: u8 = 0xff;
 
 /// A typed byte, and whether a line ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Typed {
+enum InputByte {
     /// A byte within a line.
     Plain(u8),
     /// The last byte of a line.
@@ -29,11 +29,11 @@ enum Typed {
     End,
 }
 
-impl Typed {
+impl InputByte {
     fn byte(self) -> u8 {
         match self {
-            Typed::Plain(byte) | Typed::Last(byte) => byte,
-            Typed::End => 0,
+            InputByte::Plain(byte) | InputByte::Last(byte) => byte,
+            InputByte::End => 0,
         }
     }
 }
@@ -50,7 +50,7 @@ pub struct Effects {
 /// Bytes that were typed and not yet read.
 #[derive(Debug, Default)]
 pub struct Input {
-    typed: VecDeque<Typed>,
+    typed: VecDeque<InputByte>,
     /// How many of them are in finished lines.
     finished: usize,
     /// The next character is taken literally (`^V`).
@@ -109,7 +109,7 @@ impl Input {
         if settings.has(ECHO) && byte == b'\n' && byte != typed {
             // A byte that was only converted to a newline is echoed as one.
             self.show_raw(settings, byte, effects);
-            self.add(Typed::Plain(byte));
+            self.add(InputByte::Plain(byte));
         } else {
             self.append(settings, byte, effects);
         }
@@ -157,14 +157,14 @@ impl Input {
             if settings.has(ECHO | ECHONL) {
                 self.show_raw(settings, b'\n', effects);
             }
-            self.finish(Typed::Last(byte));
+            self.finish(InputByte::Last(byte));
         } else if means(Character::EndOfFile) {
-            self.finish(Typed::End);
+            self.finish(InputByte::End);
         } else if means(Character::EndOfLine) || means(Character::EndOfLine2) && extended {
             if settings.has(ECHO) {
                 self.show(settings, byte, effects);
             }
-            self.finish(Typed::Last(byte));
+            self.finish(InputByte::Last(byte));
         } else {
             return false;
         }
@@ -172,12 +172,12 @@ impl Input {
     }
 
     /// Ends the line.
-    fn finish(&mut self, last: Typed) {
+    fn finish(&mut self, last: InputByte) {
         self.add(last);
         self.finished = self.typed.len();
     }
 
-    fn add(&mut self, typed: Typed) {
+    fn add(&mut self, typed: InputByte) {
         self.make_room();
         if self.typed.len() < TYPED_MAX {
             self.typed.push_back(typed);
@@ -198,7 +198,7 @@ impl Input {
             }
             self.show(settings, byte, effects);
         }
-        self.add(Typed::Plain(byte));
+        self.add(InputByte::Plain(byte));
     }
 
     /// Position and first byte of the last character of the line that is being typed. `None`: there is none.
@@ -326,12 +326,12 @@ impl Input {
         }
         self.literal = false;
         for typed in &mut self.typed {
-            *typed = Typed::Plain(typed.byte());
+            *typed = InputByte::Plain(typed.byte());
         }
         self.finished = 0;
         // The present input becomes a line, though nothing has ended it.
         if let Some(last) = self.typed.back_mut().filter(|_| after.has(ICANON)) {
-            *last = if last.byte() == 0 { Typed::End } else { Typed::Last(last.byte()) };
+            *last = if last.byte() == 0 { InputByte::End } else { InputByte::Last(last.byte()) };
             self.finished = self.typed.len();
         }
     }
@@ -346,7 +346,7 @@ impl Input {
     #[must_use]
     pub fn readable(&self, settings: &Settings) -> usize {
         let reach = if settings.has(ICANON) { self.finished } else { self.typed.len() };
-        self.typed.range(..reach).filter(|typed| **typed != Typed::End).count()
+        self.typed.range(..reach).filter(|typed| **typed != InputByte::End).count()
     }
 
     /// Number of bytes that can be typed now. Without a finished line it is at least one: a line that is too long loses its last
@@ -363,23 +363,23 @@ impl Input {
     pub fn read(&mut self, settings: &Settings, room: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !settings.has(ICANON) {
-            bytes.extend(self.typed.drain(..room.min(self.typed.len())).map(Typed::byte));
+            bytes.extend(self.typed.drain(..room.min(self.typed.len())).map(InputByte::byte));
             return bytes;
         }
         while self.finished > 0 && bytes.len() < room {
             let Some(typed) = self.typed.pop_front() else { break };
             self.finished -= 1;
             match typed {
-                Typed::Plain(byte) => bytes.push(byte),
-                Typed::Last(byte) => {
+                InputByte::Plain(byte) => bytes.push(byte),
+                InputByte::Last(byte) => {
                     bytes.push(byte);
                     return bytes;
                 }
-                Typed::End => return bytes,
+                InputByte::End => return bytes,
             }
         }
         // The following `^D` belongs to these bytes.
-        if bytes.len() == room && self.finished > 0 && self.typed.front() == Some(&Typed::End) {
+        if bytes.len() == room && self.finished > 0 && self.typed.front() == Some(&InputByte::End) {
             self.typed.pop_front();
             self.finished -= 1;
         }

@@ -52,7 +52,7 @@ impl Interval {
 
 /// A timer of `timer_create`.
 #[derive(Clone, Copy, Debug)]
-pub struct Created {
+pub struct PosixTimer {
     /// The clock that it was created for.
     pub clock: Clock,
     /// The timer.
@@ -71,7 +71,7 @@ pub struct Created {
 #[derive(Debug, Default)]
 pub struct Timers {
     intervals: [Timer; 3],
-    created: BTreeMap<u32, Created>,
+    created: BTreeMap<u32, PosixTimer>,
     next: u32,
 }
 
@@ -92,13 +92,13 @@ impl Timers {
         self.next = (number + 1) & i32::MAX as u32;
         self.created.insert(
             number,
-            Created { clock, timer: Timer::new(clock.source()), signal: signal(number), queued: false, overrun: 0, last_overrun: 0 },
+            PosixTimer { clock, timer: Timer::new(clock.source()), signal: signal(number), queued: false, overrun: 0, last_overrun: 0 },
         );
         Some(number)
     }
 
     /// A timer that was created.
-    pub fn get(&mut self, number: u32) -> Option<&mut Created> {
+    pub fn get(&mut self, number: u32) -> Option<&mut PosixTimer> {
         self.created.get_mut(&number)
     }
 

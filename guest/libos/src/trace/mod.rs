@@ -47,15 +47,15 @@ const RESULT_COLUMN: usize = 40;
 
 /// A call that is being traced.
 #[derive(Clone, Copy)]
-struct Traced {
+struct TracedCall {
     number: u64,
     signature: &'static str,
     arguments: [u64; 6],
 }
 
-impl Traced {
-    fn new(number: u64, arguments: [u64; 6]) -> Traced {
-        Traced { number, signature: table::find(number).map_or("", Call::signature), arguments }
+impl TracedCall {
+    fn new(number: u64, arguments: [u64; 6]) -> TracedCall {
+        TracedCall { number, signature: table::find(number).map_or("", Call::signature), arguments }
     }
 
     fn name(self) -> String {
@@ -108,7 +108,7 @@ impl Traced {
 /// Performs a system call and prints it: the known part when it begins, the rest when it is over. If another thread has printed
 /// meanwhile, the line is resumed.
 pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
-    let call = Traced::new(number, arguments);
+    let call = TracedCall::new(number, arguments);
     let mut line = prefix(system) + &call.name() + "(";
     let count = call.show(&mut line, 0, None);
     let all = count == call.words().count().min(arguments.len());
@@ -189,7 +189,7 @@ pub fn end(system: &mut System, signal: Signal) {
 
 /// Prints the unsupported calls that were made, and how often.
 fn summary(system: &mut System) {
-    let call = |call: MissingCall| format!("{} ({})", Traced::new(call.number.into(), [0; 6]).name(), call.count);
+    let call = |call: MissingCall| format!("{} ({})", TracedCall::new(call.number.into(), [0; 6]).name(), call.count);
     let calls: Vec<String> = registers::missing_calls().map(call).collect();
     if !calls.is_empty() {
         print(system, &format!("pando: calls that are not implemented: {}\n", calls.join(", ")));

@@ -127,7 +127,7 @@ impl Input {
 }
 
 /// Resets the end of input in a clone.
-pub(super) fn begin_anew() {
+pub(super) fn reset_in_clone() {
     IS_OPEN.store(true, Ordering::Relaxed);
     BEGINNING.set(&Ring::receive());
 }

@@ -15,9 +15,9 @@ pub use input::{input_ready, receive_user, take};
 pub use output::{SLOT, flush, send_bytes, send_copy, send_user};
 
 /// Resets the state of the streams in a clone, whose peers are its own.
-pub fn begin_anew() {
-    input::begin_anew();
-    output::begin_anew();
+pub fn reset_in_clone() {
+    input::reset_in_clone();
+    output::reset_in_clone();
 }
 
 /// The reason why no byte was moved.
@@ -28,7 +28,7 @@ pub enum IoError {
     /// An event was noted while this waited.
     Event,
     /// The stream has no reader.
-    Unread,
+    NoReader,
 }
 
 impl From<Fault> for IoError {

@@ -8,7 +8,7 @@ use core::iter::Peekable;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{Descriptor, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
+use pando_abi::ring::{Descriptor, ERRORS, FAULTED, NO_READER, NOTES, OUTPUT};
 
 use super::{IoError, Stream};
 use crate::clock;
@@ -88,7 +88,7 @@ impl Slots {
         // The source's stream may have no reader while this cell's has one.
         let own = self.posted[slot].take().filter(|number| !BEGINNING.is_of_source(*number));
         let taken = own.and_then(|number| ring.taken(number));
-        if let Some(Descriptor { length: UNREAD, tag, .. }) = taken {
+        if let Some(Descriptor { length: NO_READER, tag, .. }) = taken {
             READ.fetch_and(!(1 << tag), Ordering::Relaxed);
         }
         Some(slot)
@@ -102,7 +102,7 @@ impl Slots {
         while sent < bytes {
             let Some(slot) = self.free(&ring) else { return (sent, Some(IoError::Event)) };
             if READ.load(Ordering::Relaxed) & 1 << stream.tag() == 0 {
-                return (sent, Some(IoError::Unread));
+                return (sent, Some(IoError::NoReader));
             }
             let bytes = match &mut self.more {
                 Some(more) if slot >= SLOTS => &mut more[slot - SLOTS],
@@ -184,7 +184,7 @@ fn send(stream: Stream, ranges: impl Iterator<Item = (u64, u64)>, may_stop: bool
             }
             let taken = match ring.wait_uninterruptibly(number).length {
                 FAULTED => Err(IoError::Fault),
-                UNREAD => Err(IoError::Unread),
+                NO_READER => Err(IoError::NoReader),
                 taken => Ok(length.min(taken.into())),
             };
             match taken {
@@ -252,7 +252,7 @@ pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, IoError> {
 }
 
 /// Resets the streams in a clone: both may have a reader.
-pub(super) fn begin_anew() {
+pub(super) fn reset_in_clone() {
     READ.store(u32::MAX, Ordering::Relaxed);
     LAST_DOORBELL.store(LONG_AGO, Ordering::Relaxed);
     BEGINNING.set(&Ring::transmit());

@@ -15,14 +15,14 @@ impl State {
     /// # Errors
     /// A step that comes first.
     pub(in crate::core) fn write_answers(&mut self, id: CellId) -> Result<(), NextStep> {
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         if let Some(CallerBytes { address, count }) = live.ipc.wanted.take() {
             // Without memory for it, the reply is refused later.
             let _ = live.cell.memory.prefault_for_writing(frames, address, count);
         }
         let mut written = 0;
-        while let Some((address, answer)) = self.running(id).0.ipc.answers.pop() {
-            let (live, frames) = self.running(id);
+        while let Some((address, answer)) = self.expect_living(id).0.ipc.answers.pop() {
+            let (live, frames) = self.expect_living(id);
             if written == IPC_RELEASE_PIECE {
                 live.ipc.answers.push((address, answer));
                 return Err(NextStep::Again);

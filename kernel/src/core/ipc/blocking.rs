@@ -17,7 +17,7 @@ const INSTRUCTION_BYTES: u64 = 2;
 impl State {
     /// Blocks the running cell `id` in its present call. Returns when an alarm must ring.
     pub(super) fn begin_wait(&mut self, id: CellId, reason: WaitReason, deadline: Nanos) -> Nanos {
-        let (LiveCell { cell, execution, ipc, .. }, frames) = self.running(id);
+        let (LiveCell { cell, execution, ipc, .. }, frames) = self.expect_living(id);
         let resume = execution.context.registers.rip;
         // Until the wait is over, the instruction was not executed.
         execution.context.registers.rip = resume.wrapping_sub(INSTRUCTION_BYTES);
@@ -29,8 +29,8 @@ impl State {
     }
 
     /// Makes a cell that has left its vCPU wait in its call.
-    pub(in crate::core) fn make_waiting(&mut self, id: CellId, until: Nanos) {
-        self.running(id).0.execution.transition(RunState::Idle { until });
+    pub(in crate::core) fn make_blocked(&mut self, id: CellId, until: Nanos) {
+        self.expect_living(id).0.execution.transition(RunState::Idle { until });
         if until != Nanos::NEVER {
             self.set_alarm(id, until);
         }
@@ -47,7 +47,7 @@ impl State {
     fn set_result(&mut self, id: CellId, result: u64) -> bool {
         let Some(wait) = self.living(id).and_then(|(live, _)| live.ipc.wait.take()) else { return false };
         self.withdraw_wait(id, &wait);
-        let registers = &mut self.running(id).0.execution.context.registers;
+        let registers = &mut self.expect_living(id).0.execution.context.registers;
         registers.rip = wait.resume;
         registers.rax = result;
         true

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The calls of cells on ports: call, receive and reply.
 
-use super::delivery::{Delivery, Party, Undelivered};
+use super::delivery::{Delivery, DeliveryError, Party};
 use super::port::{Call, CallTicket, MessagePort, Reference};
 use super::wait::WaitReason;
 use crate::cell::CellId;
@@ -29,7 +29,7 @@ impl State {
         match operation {
             MessageOperation::CreatePort => {
                 let port = MessagePort::new(self.next_serial());
-                let name = self.running(id).0.holdings.insert(Holding::Port(Box::new(port))).ok_or(Refusal::TooMany)?;
+                let name = self.expect_living(id).0.holdings.insert(Holding::Port(Box::new(port))).ok_or(Refusal::TooMany)?;
                 Ok(MessageStep::Done(name.bits()))
             }
             MessageOperation::Call { reference, record, deadline } => {
@@ -53,7 +53,7 @@ impl State {
                         }
                     }
                     // If the call is made again, it does not answer again.
-                    self.running(id).0.execution.context.registers.r10 = 0;
+                    self.expect_living(id).0.execution.context.registers.r10 = 0;
                 }
                 let step = self.receive(id, *port, message, *deadline, now);
                 if let Ok(MessageStep::Wait { until, .. }) = step {
@@ -103,7 +103,7 @@ impl State {
 
     /// Checks that a cell may begin to wait.
     fn check_wait(&mut self, id: CellId, deadline: Nanos, now: Nanos) -> Result<(), OperationError> {
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         if deadline <= now {
             return Err(Refusal::TimedOut.into());
         }
@@ -125,7 +125,7 @@ impl State {
         }
         let mut call = Call { serial: self.next_serial(), reference, message, place: None };
         let posted = match deadline {
-            Deadline::Now => Some(self.running(id).0.holdings.insert(Holding::Call(Box::new(call))).ok_or(Refusal::TooMany)?),
+            Deadline::Now => Some(self.expect_living(id).0.holdings.insert(Holding::Call(Box::new(call))).ok_or(Refusal::TooMany)?),
             Deadline::At(_) => None,
         };
         let ticket = CallTicket { caller: id, posted, serial: call.serial };
@@ -133,7 +133,7 @@ impl State {
             Ok(receiver) => receiver,
             Err(error) => {
                 if let Some(name) = posted {
-                    let _ = self.running(id).0.holdings.remove(name);
+                    let _ = self.expect_living(id).0.holdings.remove(name);
                 }
                 return Err(error);
             }
@@ -145,7 +145,7 @@ impl State {
             }
             // As with other events for a cell that runs, the next exit is soon enough: clients do not interrupt the server.
             self.notifications.has_runnable_cell |= self.raise(reference.owner, Event::Port);
-            let (live, frames) = self.running(id);
+            let (live, frames) = self.expect_living(id);
             if posted.is_none() && reference.owner == id && live.cell.has_unmasked_events(frames) {
                 // The event is its own.
                 self.withdraw(&call, ticket);
@@ -178,13 +178,13 @@ impl State {
                 self.finish_wait(owner, answer.result);
                 Ok(Some(owner))
             }
-            Err(Undelivered::Refused(Party::Receiver, refusal)) => {
+            Err(DeliveryError::Refused(Party::Receiver, refusal)) => {
                 self.finish_wait(owner, refusal.to_result());
                 self.notifications.has_runnable_cell = true;
                 Ok(None)
             }
-            Err(Undelivered::Refused(Party::Caller, refusal)) => Err(refusal.into()),
-            Err(Undelivered::Retry(error)) => Err(error),
+            Err(DeliveryError::Refused(Party::Caller, refusal)) => Err(refusal.into()),
+            Err(DeliveryError::Retry(error)) => Err(error),
         }
     }
 
@@ -197,7 +197,9 @@ impl State {
         now: Nanos,
     ) -> Result<MessageStep, OperationError> {
         for _ in 0..RECEIVE_TRIES {
-            let Some(Holding::Port(port)) = self.running(id).0.holdings.get_mut(name) else { return Err(Refusal::NoSuchHolding.into()) };
+            let Some(Holding::Port(port)) = self.expect_living(id).0.holdings.get_mut(name) else {
+                return Err(Refusal::NoSuchHolding.into());
+            };
             let Some((place, ticket)) = port.first() else {
                 let Deadline::At(deadline) = deadline else { return Err(Refusal::NothingWaits.into()) };
                 self.check_wait(id, deadline, now)?;
@@ -211,11 +213,11 @@ impl State {
                 self.deliver(&Delivery { current: id, from, to, label, call: Some(ticket), is_posted: false })
             });
             match delivered {
-                Some(Err(Undelivered::Refused(Party::Receiver, refusal))) => return Err(refusal.into()),
-                Some(Err(Undelivered::Retry(error))) => return Err(error),
+                Some(Err(DeliveryError::Refused(Party::Receiver, refusal))) => return Err(refusal.into()),
+                Some(Err(DeliveryError::Retry(error))) => return Err(error),
                 _ => {}
             }
-            if let Some(Holding::Port(port)) = self.running(id).0.holdings.get_mut(name) {
+            if let Some(Holding::Port(port)) = self.expect_living(id).0.holdings.get_mut(name) {
                 port.remove(place);
             }
             match delivered {
@@ -223,7 +225,7 @@ impl State {
                     self.note_received(ticket);
                     return Ok(MessageStep::Done(answer.result));
                 }
-                Some(Err(Undelivered::Refused(Party::Caller, refusal))) => self.refuse(ticket, refusal),
+                Some(Err(DeliveryError::Refused(Party::Caller, refusal))) => self.refuse(ticket, refusal),
                 _ => {}
             }
         }
@@ -244,18 +246,18 @@ impl State {
     fn reply(&mut self, id: CellId, name: HoldingName, message: MessageDescription) -> Result<(u64, Option<CellId>), OperationError> {
         let Holding::Reply(ticket) = *self.holding(id, name)? else { return Err(Refusal::NoSuchHolding.into()) };
         let Some(call) = self.call_of(ticket).copied() else {
-            self.running(id).0.holdings.remove(name)?;
+            self.expect_living(id).0.holdings.remove(name)?;
             return Ok((1, None));
         };
         let (from, to) = ((id, message), (ticket.caller, call.message));
         let is_posted = ticket.posted.is_some();
         match self.deliver(&Delivery { current: id, from, to, label: 0, call: None, is_posted }) {
             Ok(answer) => self.complete(ticket, answer),
-            Err(Undelivered::Refused(Party::Caller, refusal)) => self.refuse(ticket, refusal),
-            Err(Undelivered::Refused(Party::Receiver, refusal)) => return Err(refusal.into()),
-            Err(Undelivered::Retry(error)) => return Err(error),
+            Err(DeliveryError::Refused(Party::Caller, refusal)) => self.refuse(ticket, refusal),
+            Err(DeliveryError::Refused(Party::Receiver, refusal)) => return Err(refusal.into()),
+            Err(DeliveryError::Retry(error)) => return Err(error),
         }
-        self.running(id).0.holdings.remove(name)?;
+        self.expect_living(id).0.holdings.remove(name)?;
         Ok((0, Some(ticket.caller)))
     }
 
@@ -271,7 +273,7 @@ impl State {
         match ticket.posted {
             None => self.finish_wait(ticket.caller, answer.result),
             Some(name) => {
-                let live = self.running(ticket.caller).0;
+                let live = self.expect_living(ticket.caller).0;
                 live.ipc.answers.push((call.message.answer, answer));
                 let _ = live.holdings.remove(name);
                 self.raise_at_once(ticket.caller, Event::Port);

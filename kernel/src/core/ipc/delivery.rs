@@ -29,7 +29,7 @@ pub(super) enum Party {
 
 /// Why a message was not delivered. Nothing has changed.
 #[derive(Debug)]
-pub(super) enum Undelivered {
+pub(super) enum DeliveryError {
     /// It must be tried again: memory is short, a block must be read first, or the other cell must leave its vCPU.
     Retry(OperationError),
     /// It is the mistake of one party.
@@ -60,18 +60,18 @@ impl Delivery {
     }
 
     /// The error for an error at the memory of a party.
-    fn error(&self, cell: CellId, party: Party, error: OperationError) -> Undelivered {
+    fn error(&self, cell: CellId, party: Party, error: OperationError) -> DeliveryError {
         match error {
             // Only the cell itself can do something about its quota.
             OperationError::Memory(MemoryError::Short(Shortage::Quota)) if cell != self.current => {
-                Undelivered::Refused(party, Refusal::Quota)
+                DeliveryError::Refused(party, Refusal::Quota)
             }
             // The page of a posted call: a cell that waits was not halted since it has made the call.
-            OperationError::Memory(MemoryError::Taken(_)) if cell != self.current => Undelivered::Refused(party, Refusal::Taken),
+            OperationError::Memory(MemoryError::Taken(_)) if cell != self.current => DeliveryError::Refused(party, Refusal::Taken),
             OperationError::Memory(MemoryError::Short(_) | MemoryError::Absent(_) | MemoryError::Taken(_))
-            | OperationError::PeerRuns { .. } => Undelivered::Retry(error),
-            OperationError::Memory(MemoryError::Refused(refusal)) => Undelivered::Refused(party, refusal),
-            _ => Undelivered::Refused(party, Refusal::BadAddress),
+            | OperationError::PeerRuns { .. } => DeliveryError::Retry(error),
+            OperationError::Memory(MemoryError::Refused(refusal)) => DeliveryError::Refused(party, refusal),
+            _ => DeliveryError::Refused(party, Refusal::BadAddress),
         }
     }
 }
@@ -94,7 +94,7 @@ impl State {
     /// # Errors
     /// A page is not there yet, or the cell may not access it.
     pub(super) fn prefault_message(&mut self, id: CellId, message: &MessageDescription) -> Result<(), OperationError> {
-        let (live, frames) = self.running(id);
+        let (live, frames) = self.expect_living(id);
         let CallerBytes { address, count } = message.bytes;
         for place in pages_of(address, count) {
             live.cell.memory.read(frames, place, &mut [0], CopyAuthority::Cell)?;
@@ -109,22 +109,22 @@ impl State {
     ///
     /// # Errors
     /// Nothing was delivered. The receiver's buffer may have been written to.
-    pub(super) fn deliver(&mut self, delivery: &Delivery) -> Result<MessageAnswer, Undelivered> {
+    pub(super) fn deliver(&mut self, delivery: &Delivery) -> Result<MessageAnswer, DeliveryError> {
         let Delivery { from: (from, sent), to: (to, accepted), label, call, .. } = *delivery;
         let (sender, receiver) = delivery.parties();
         let count = sent.holdings.iter().flatten().count();
         if sent.bytes.count > accepted.buffer.count || count > accepted.accepted {
             // The caller has chosen the message, or the buffer for the answer.
-            return Err(Undelivered::Refused(Party::Caller, Refusal::TooLong));
+            return Err(DeliveryError::Refused(Party::Caller, Refusal::TooLong));
         }
         let bytes = if sent.bytes.count == 0 { Ok(Vec::new()) } else { self.read_caller(from, sent.bytes) };
         let bytes = bytes.map_err(|error| delivery.error(from, sender, error))?;
-        let copies = self.copies(from, &sent.holdings).map_err(|refusal| Undelivered::Refused(sender, refusal))?;
+        let copies = self.copies(from, &sent.holdings).map_err(|refusal| DeliveryError::Refused(sender, refusal))?;
         let mut given = Vec::with_capacity(MAX_MESSAGE_HOLDINGS + 1);
-        let holdings = &mut self.living(to).ok_or(Undelivered::Refused(receiver, Refusal::NoSuchHolding))?.0.holdings;
+        let holdings = &mut self.living(to).ok_or(DeliveryError::Refused(receiver, Refusal::NoSuchHolding))?.0.holdings;
         let mut answer = MessageAnswer { result: bytes.len() as u64, label, ..MessageAnswer::default() };
         if call.is_some() && !holdings.has_room() {
-            return Err(Undelivered::Refused(receiver, Refusal::TooMany));
+            return Err(DeliveryError::Refused(receiver, Refusal::TooMany));
         }
         let mut is_full = false;
         let mut give = |holding| {
@@ -138,7 +138,7 @@ impl State {
         }
         answer.reply = call.and_then(|call| give(Holding::Reply(call)));
         let written = match is_full {
-            true => Err(Undelivered::Refused(Party::Caller, Refusal::TooMany)),
+            true => Err(DeliveryError::Refused(Party::Caller, Refusal::TooMany)),
             false => self.write_message(delivery, &bytes, &answer).map_err(|error| delivery.error(to, receiver, error)),
         };
         if written.is_err() {

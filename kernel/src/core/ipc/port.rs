@@ -40,11 +40,11 @@ pub(in crate::core) struct Call {
     /// The message, and where the answer goes.
     pub(in crate::core) message: MessageDescription,
     /// Its place in the port's queue. `None`: it was received, and waits for the answer.
-    pub(in crate::core) place: Option<Place>,
+    pub(in crate::core) place: Option<QueuePosition>,
 }
 
 /// A place in a port's queue, the least first: the round, and the serial number of the call.
-pub(in crate::core) type Place = (u64, u64);
+pub(in crate::core) type QueuePosition = (u64, u64);
 
 /// The receiver's end of calls. Callers take turns: each has one call in a round.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(in crate::core) struct MessagePort {
     /// Its serial number.
     pub(in crate::core) serial: u64,
     /// Calls that wait, by their places.
-    waiting: BTreeMap<Place, CallTicket>,
+    waiting: BTreeMap<QueuePosition, CallTicket>,
     /// The number of calls of each caller in the queue.
     counts: HashMap<CellId, u64>,
     /// The round of the call that was taken last.
@@ -66,7 +66,7 @@ impl MessagePort {
     }
 
     /// Queues a call behind as many rounds as its caller has calls in the queue. Returns its place.
-    pub(in crate::core) fn push(&mut self, ticket: CallTicket) -> Place {
+    pub(in crate::core) fn push(&mut self, ticket: CallTicket) -> QueuePosition {
         let count = self.counts.entry(ticket.caller).or_default();
         let place = (self.round + *count, ticket.serial);
         *count += 1;
@@ -75,17 +75,17 @@ impl MessagePort {
     }
 
     /// The call that is next.
-    pub(in crate::core) fn first(&self) -> Option<(Place, CallTicket)> {
+    pub(in crate::core) fn first(&self) -> Option<(QueuePosition, CallTicket)> {
         self.waiting.first_key_value().map(|(place, ticket)| (*place, *ticket))
     }
 
     /// The call at a place.
-    pub(in crate::core) fn get(&self, place: Place) -> Option<CallTicket> {
+    pub(in crate::core) fn get(&self, place: QueuePosition) -> Option<CallTicket> {
         self.waiting.get(&place).copied()
     }
 
     /// Takes a call out of the queue.
-    pub(in crate::core) fn remove(&mut self, place: Place) {
+    pub(in crate::core) fn remove(&mut self, place: QueuePosition) {
         let is_first = self.waiting.first_key_value().is_some_and(|(first, _)| *first == place);
         let Some(ticket) = self.waiting.remove(&place) else { return };
         if is_first {

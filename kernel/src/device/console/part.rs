@@ -15,7 +15,7 @@ pub(crate) struct ConsolePart {
     /// Output with the tags of its streams.
     output: Vec<(u32, Vec<u8>)>,
     /// The tags of streams without a reader.
-    unread: Vec<u32>,
+    closed_streams: Vec<u32>,
 }
 
 impl ConsolePart {
@@ -49,7 +49,7 @@ impl ConsolePort {
             is_input_closed: buffers.input_closed,
             is_input_wanted: buffers.input_wanted,
             output,
-            unread: buffers.unread.iter().map(|stream| stream.tag()).collect(),
+            closed_streams: buffers.closed_streams.iter().map(|stream| stream.tag()).collect(),
         }
     }
 
@@ -57,7 +57,7 @@ impl ConsolePort {
     pub(crate) fn append_part(&self, part: ConsolePart) -> bool {
         let mut buffers = self.lock();
         let bytes: usize = part.output.iter().map(|(_, bytes)| bytes.len()).sum();
-        let is_known = part.output.iter().map(|(tag, _)| tag).chain(&part.unread).all(|tag| Stream::from_tag(*tag).is_some());
+        let is_known = part.output.iter().map(|(tag, _)| tag).chain(&part.closed_streams).all(|tag| Stream::from_tag(*tag).is_some());
         let is_small = buffers.output_bytes + bytes <= 2 * CONSOLE_BYTES && buffers.input.len() + part.input.len() <= CONSOLE_BYTES;
         // Empty pieces would take no room, and so be without a limit.
         let has_empty = part.output.iter().any(|(_, bytes)| bytes.is_empty());
@@ -69,9 +69,9 @@ impl ConsolePort {
                 buffers.append(stream, bytes);
             }
         }
-        for stream in part.unread.into_iter().filter_map(Stream::from_tag) {
-            if !buffers.unread.contains(&stream) {
-                buffers.unread.push(stream);
+        for stream in part.closed_streams.into_iter().filter_map(Stream::from_tag) {
+            if !buffers.closed_streams.contains(&stream) {
+                buffers.closed_streams.push(stream);
             }
         }
         buffers.input.extend(part.input);

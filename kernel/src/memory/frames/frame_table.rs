@@ -57,7 +57,7 @@ pub struct Frames {
     counter: u64,
     rules: Rules,
     /// The quotas do not count: an edit is for the good of other cells.
-    is_overdrawing: bool,
+    ignores_quotas: bool,
     /// Frames that were filled with pages of the program's file, and these pages.
     pub(super) file_pages: Vec<FilePage>,
     /// Blocks of disks that are in memory.
@@ -85,7 +85,7 @@ impl Frames {
             garbage: Vec::new(),
             counter: 0,
             rules,
-            is_overdrawing: false,
+            ignores_quotas: false,
             file_pages: Vec::new(),
             registry,
         }
@@ -210,7 +210,7 @@ impl Frames {
     ///
     /// # Errors
     /// The machine has too few, or the account or an ancestor exceeds its quota already.
-    pub(in crate::memory) fn overdraw<T>(
+    pub(in crate::memory) fn charge_beyond_quota<T>(
         &mut self,
         account: AccountId,
         count: u64,
@@ -219,15 +219,15 @@ impl Frames {
         if self.accounts.is_exceeded(account) {
             return Err(Shortage::Quota);
         }
-        self.is_overdrawing = true;
+        self.ignores_quotas = true;
         let result = self.ensure(account, count).map(|()| edit(self));
-        self.is_overdrawing = false;
+        self.ignores_quotas = false;
         result
     }
 
     /// Whether `count` more frames are within the quotas of an account and its ancestors, or these do not count now.
     fn is_covered(&self, account: AccountId, count: u64) -> bool {
-        self.is_overdrawing || self.accounts.covers(account, count)
+        self.ignores_quotas || self.accounts.covers(account, count)
     }
 
     /// Whether an account or one of its ancestors has retired tables: a flush will uncharge them.

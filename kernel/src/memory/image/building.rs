@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that a parent builds from an image, in a child that was not started. The image is a claim of the parent: everything in it is
+//! Memory that a parent builds from an image, in a child that was not started. The image is untrusted: everything in it is
 //! checked.
 
 use super::format::{MemoryImage, MountImage};

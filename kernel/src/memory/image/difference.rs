@@ -5,7 +5,7 @@
 //! pages. The pages are listed in steps under the lock. Their bytes are compared without it: the memory belongs to nobody else meanwhile,
 //! and the base is a clone that never changes. The record leaves in chunks, which end between two steps.
 
-use super::record::{DifferenceStep, LINE, RecordWriter};
+use super::record::{DifferenceOperation, LINE, RecordWriter};
 use super::tree_index::tree_origins;
 use crate::limits::{COMPARED_PAGES, DIFFERENCE_PIECE, PROTECTED_PAGES, RECORD_CHUNK};
 use crate::memory::block::DiskId;
@@ -52,7 +52,7 @@ pub(crate) struct MemoryDifference {
     tree: usize,
     page: u64,
     /// The last change of mappings, which later pages may continue.
-    run: Option<DifferenceStep>,
+    run: Option<DifferenceOperation>,
     /// Pages of the registry that are held.
     held: Vec<FrameId>,
     /// Number of private pages that differ.
@@ -154,7 +154,7 @@ impl MemoryDifference {
             piece.done += 1;
         }
         if piece.ends_tree {
-            self.record.step(&DifferenceStep::End);
+            self.record.step(&DifferenceOperation::End);
         }
         Ok(true)
     }
@@ -169,7 +169,7 @@ impl MemoryDifference {
         let mask = lines().fold(0, |mask, (line, _)| mask | 1 << line);
         if mask != 0 {
             self.pages += 1;
-            self.record.step(&DifferenceStep::Page { page: pair.page, mask });
+            self.record.step(&DifferenceOperation::Page { page: pair.page, mask });
             lines().for_each(|(_, (own, _))| self.record.bytes.extend(own));
         }
     }
@@ -201,9 +201,9 @@ fn list(
     (own, base): (&Lookup, &Lookup),
     backing: Option<DiskId>,
     held: &mut Vec<FrameId>,
-) -> (Option<DifferenceStep>, Option<PagePair>) {
+) -> (Option<DifferenceOperation>, Option<PagePair>) {
     let (first, count) = (pages.start, pages.end - pages.start);
-    let replace = |entry: Entry| Some(DifferenceStep::Replace { first, count, entry: entry.0 });
+    let replace = |entry: Entry| Some(DifferenceOperation::Replace { first, count, entry: entry.0 });
     if let Some(block) = Tree::block_of(frames, own) {
         return (replace(block), None);
     }
@@ -228,23 +228,24 @@ fn list(
     let is_kept = below.is_some() || matches!(base.view, View::Lazy { large, .. } if !large || own.level > 1);
     let change = match is_kept {
         true if base.permissions() == Some(permissions) => None,
-        true => Some(DifferenceStep::Protect { first, count, permissions }),
+        true => Some(DifferenceOperation::Protect { first, count, permissions }),
         false => replace(Entry::lazy(permissions, own.level > 1)),
     };
     (change, Some(PagePair { page: first, frame, base: below }))
 }
 
 /// Adds a change of mappings to the last one, if it continues that.
-fn add(run: &mut Option<DifferenceStep>, record: &mut RecordWriter, change: DifferenceStep) {
+fn add(run: &mut Option<DifferenceOperation>, record: &mut RecordWriter, change: DifferenceOperation) {
     match (run.as_mut(), &change) {
-        (Some(DifferenceStep::Replace { first, count, entry }), DifferenceStep::Replace { first: next, count: more, entry: other })
-            if *first + *count == *next && Entry(*entry).offset(*count).0 == *other =>
-        {
+        (
+            Some(DifferenceOperation::Replace { first, count, entry }),
+            DifferenceOperation::Replace { first: next, count: more, entry: other },
+        ) if *first + *count == *next && Entry(*entry).offset(*count).0 == *other => {
             *count += more;
         }
         (
-            Some(DifferenceStep::Protect { first, count, permissions }),
-            DifferenceStep::Protect { first: next, count: more, permissions: other },
+            Some(DifferenceOperation::Protect { first, count, permissions }),
+            DifferenceOperation::Protect { first: next, count: more, permissions: other },
         ) if *first + *count == *next && permissions == other && *count < PROTECTED_PAGES => {
             *count += more;
         }

@@ -16,7 +16,7 @@ pub(crate) struct BadRecord;
 
 /// A step from a base tree to a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum DifferenceStep {
+pub(super) enum DifferenceOperation {
     /// The tree is complete.
     End,
     /// Replace pages by a non-present entry, given as it is stored.
@@ -59,22 +59,22 @@ impl RecordWriter {
     }
 
     /// Appends a step.
-    pub(super) fn step(&mut self, step: &DifferenceStep) {
+    pub(super) fn step(&mut self, step: &DifferenceOperation) {
         match *step {
-            DifferenceStep::End => self.bytes.push(END),
-            DifferenceStep::Replace { first, count, entry } => {
+            DifferenceOperation::End => self.bytes.push(END),
+            DifferenceOperation::Replace { first, count, entry } => {
                 self.bytes.push(REPLACE);
                 self.number(first);
                 self.number(count);
                 self.bytes.extend(entry.to_le_bytes());
             }
-            DifferenceStep::Protect { first, count, permissions } => {
+            DifferenceOperation::Protect { first, count, permissions } => {
                 self.bytes.push(PROTECT);
                 self.number(first);
                 self.number(count);
                 self.number(permissions.bits());
             }
-            DifferenceStep::Page { page, mask } => {
+            DifferenceOperation::Page { page, mask } => {
                 self.bytes.push(PAGE);
                 self.number(page);
                 self.bytes.extend(mask.to_le_bytes());
@@ -140,27 +140,27 @@ impl<'a> RecordReader<'a> {
     }
 
     /// A step. The pages that it names are within a tree of `pages` pages.
-    pub(super) fn step(&mut self, pages: u64) -> Result<DifferenceStep, BadRecord> {
+    pub(super) fn step(&mut self, pages: u64) -> Result<DifferenceOperation, BadRecord> {
         let check = |first: u64, count: u64| {
             let is_within = count > 0 && first.checked_add(count).is_some_and(|end| end <= pages);
             if is_within { Ok(()) } else { Err(BadRecord) }
         };
         match self.take(1)?[0] {
-            END => Ok(DifferenceStep::End),
+            END => Ok(DifferenceOperation::End),
             REPLACE => {
                 let (first, count, entry) = (self.number()?, self.number()?, self.word()?);
                 check(first, count)?;
-                Ok(DifferenceStep::Replace { first, count, entry })
+                Ok(DifferenceOperation::Replace { first, count, entry })
             }
             PROTECT => {
                 let (first, count, bits) = (self.number()?, self.number()?, self.number()?);
                 check(first, count)?;
-                Ok(DifferenceStep::Protect { first, count, permissions: Permissions::from_bits(bits).ok_or(BadRecord)? })
+                Ok(DifferenceOperation::Protect { first, count, permissions: Permissions::from_bits(bits).ok_or(BadRecord)? })
             }
             PAGE => {
                 let (page, mask) = (self.number()?, self.word()?);
                 check(page, 1)?;
-                Ok(DifferenceStep::Page { page, mask })
+                Ok(DifferenceOperation::Page { page, mask })
             }
             _ => Err(BadRecord),
         }
@@ -169,7 +169,7 @@ impl<'a> RecordReader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BadRecord, DifferenceStep, RecordReader, RecordWriter, TreeOrigin};
+    use super::{BadRecord, DifferenceOperation, RecordReader, RecordWriter, TreeOrigin};
     use pando_abi::Permissions;
 
     const PAGES: u64 = 1 << 27;
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn a_record_reads_as_it_was_written() {
         let steps = [
-            DifferenceStep::Replace { first: 0, count: PAGES, entry: u64::MAX },
-            DifferenceStep::Protect { first: 5, count: 7, permissions: Permissions::READ },
-            DifferenceStep::Page { page: PAGES - 1, mask: 1 << 63 },
-            DifferenceStep::End,
+            DifferenceOperation::Replace { first: 0, count: PAGES, entry: u64::MAX },
+            DifferenceOperation::Protect { first: 5, count: 7, permissions: Permissions::READ },
+            DifferenceOperation::Page { page: PAGES - 1, mask: 1 << 63 },
+            DifferenceOperation::End,
         ];
         let numbers = [0, 1, 127, 128, 1 << 40, u64::MAX];
         let origins = [TreeOrigin::Nothing, TreeOrigin::Base(3), TreeOrigin::Own(1 << 20)];
@@ -198,10 +198,10 @@ mod tests {
     #[test]
     fn a_step_beyond_its_tree_is_refused() {
         for step in [
-            DifferenceStep::Replace { first: PAGES, count: 1, entry: 0 },
-            DifferenceStep::Replace { first: 1, count: u64::MAX, entry: 0 },
-            DifferenceStep::Replace { first: 1, count: 0, entry: 0 },
-            DifferenceStep::Page { page: PAGES, mask: 0 },
+            DifferenceOperation::Replace { first: PAGES, count: 1, entry: 0 },
+            DifferenceOperation::Replace { first: 1, count: u64::MAX, entry: 0 },
+            DifferenceOperation::Replace { first: 1, count: 0, entry: 0 },
+            DifferenceOperation::Page { page: PAGES, mask: 0 },
         ] {
             let mut writer = RecordWriter::default();
             writer.step(&step);

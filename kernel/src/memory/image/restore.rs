@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of a cell that wakes up: clones of the base's trees, with the changes of a difference written into pages of its own.
 
-use super::record::{BadRecord, DifferenceStep, LINE, RecordReader};
+use super::record::{BadRecord, DifferenceOperation, LINE, RecordReader};
 use crate::limits::RESTORE_PIECE;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::paging::{CopyAuthority, CopyError};
@@ -113,7 +113,7 @@ impl MemoryRestore {
                 let step = reader.step(TREE_PAGES)?;
                 apply(frames, account, current, &step, &mut reader)?;
                 *done = record.len() - reader.left();
-                if step == DifferenceStep::End {
+                if step == DifferenceOperation::End {
                     (*tree, *complete) = (None, *complete + 1);
                     break;
                 }
@@ -137,16 +137,16 @@ fn apply(
     frames: &mut Frames,
     account: AccountId,
     tree: &mut Tree,
-    step: &DifferenceStep,
+    step: &DifferenceOperation,
     record: &mut RecordReader<'_>,
 ) -> Result<(), RestoreError> {
     match *step {
-        DifferenceStep::End => {}
-        DifferenceStep::Replace { first, count, entry } => {
+        DifferenceOperation::End => {}
+        DifferenceOperation::Replace { first, count, entry } => {
             let entry = Some(Entry(entry)).filter(|entry| !entry.is_present()).ok_or(BadRecord)?;
             tree.replace(frames, account, first..first + count, entry)?;
         }
-        DifferenceStep::Protect { first, count, permissions } => {
+        DifferenceOperation::Protect { first, count, permissions } => {
             let mut page = first;
             while page < first + count {
                 let end = ((page / span(2) + 1) * span(2)).min(first + count);
@@ -154,7 +154,7 @@ fn apply(
                 page = end;
             }
         }
-        DifferenceStep::Page { page, mask } => {
+        DifferenceOperation::Page { page, mask } => {
             let bytes = record.take(mask.count_ones() as usize * LINE)?;
             write_lines(frames, account, tree, (page, mask), bytes)?;
         }

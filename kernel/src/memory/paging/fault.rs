@@ -35,7 +35,7 @@ impl Access {
 /// The outcome of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Fault {
+pub enum FaultOutcome {
     /// Lazy memory is present now: continue.
     Allocated,
     /// A block of a disk is present now: continue.
@@ -66,7 +66,7 @@ impl Tree {
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub fn resolve(&mut self, frames: &mut Frames, account: AccountId, page: u64, access: Access) -> Result<Fault, Shortage> {
+    pub fn resolve(&mut self, frames: &mut Frames, account: AccountId, page: u64, access: Access) -> Result<FaultOutcome, Shortage> {
         self.resolve_with(frames, account, (page, access), table_span(page))
     }
 
@@ -74,7 +74,7 @@ impl Tree {
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub fn resolve_alone(&mut self, frames: &mut Frames, account: AccountId, page: u64, access: Access) -> Result<Fault, Shortage> {
+    pub fn resolve_alone(&mut self, frames: &mut Frames, account: AccountId, page: u64, access: Access) -> Result<FaultOutcome, Shortage> {
         self.resolve_with(frames, account, (page, access), page..page + 1)
     }
 
@@ -85,35 +85,35 @@ impl Tree {
         account: AccountId,
         (page, access): (u64, Access),
         blocks: Range<u64>,
-    ) -> Result<Fault, Shortage> {
+    ) -> Result<FaultOutcome, Shortage> {
         let found = self.find(frames, page);
         if !found.permissions().is_some_and(|permissions| access.is_allowed(permissions)) {
-            return Ok(Fault::Refused);
+            return Ok(FaultOutcome::Refused);
         }
         let write = access == Access::Write;
         match found.view {
-            View::Page { writable, .. } if !write || (writable && found.is_owned) => Ok(Fault::Spurious),
-            View::Page { .. } => self.populate(frames, account, page..page + 1, true).map(|replaced| Fault::Copied { replaced }),
+            View::Page { writable, .. } if !write || (writable && found.is_owned) => Ok(FaultOutcome::Spurious),
+            View::Page { .. } => self.populate(frames, account, page..page + 1, true).map(|replaced| FaultOutcome::Copied { replaced }),
             View::Lazy { .. } => {
                 let around = self.around(frames, page);
                 // An account that is nearly full still gets the page itself.
                 self.populate(frames, account, around, write)
                     .or_else(|_| self.populate(frames, account, page..page + 1, write))
-                    .map(|_| Fault::Allocated)
+                    .map(|_| FaultOutcome::Allocated)
             }
             View::Block { block, .. } => {
                 // Before the lookup in the registry: making room may reclaim this very block.
                 frames.ensure(account, PATH_TABLES + u64::from(write))?;
                 match self.resident_frame(frames, page, block) {
-                    Ok(_) if write => self.populate(frames, account, page..page + 1, true).map(|_| Fault::Mapped),
-                    Ok(_) => self.map_resident(frames, account, blocks).map(|()| Fault::Mapped),
-                    Err(BlockAbsence::Wanted(wanted)) => Ok(Fault::Absent(wanted)),
-                    Err(BlockAbsence::Unreadable) => Ok(Fault::Unreadable),
+                    Ok(_) if write => self.populate(frames, account, page..page + 1, true).map(|_| FaultOutcome::Mapped),
+                    Ok(_) => self.map_resident(frames, account, blocks).map(|()| FaultOutcome::Mapped),
+                    Err(BlockAbsence::Wanted(wanted)) => Ok(FaultOutcome::Absent(wanted)),
+                    Err(BlockAbsence::Unreadable) => Ok(FaultOutcome::Unreadable),
                     Err(BlockAbsence::Short(shortage)) => Err(shortage),
                 }
             }
-            View::Taken { number, .. } => Ok(Fault::Taken(number)),
-            View::Empty | View::Table { .. } => Ok(Fault::Refused),
+            View::Taken { number, .. } => Ok(FaultOutcome::Taken(number)),
+            View::Empty | View::Table { .. } => Ok(FaultOutcome::Refused),
         }
     }
 

@@ -19,4 +19,4 @@ pub use block_read::{BlockRead, BlockRequest};
 pub(in crate::memory) use copy::pages_of;
 pub use copy::{CopyAuthority, CopyError};
 pub use error::MemoryError;
-pub use fault::{Access, Fault};
+pub use fault::{Access, FaultOutcome};

@@ -63,8 +63,8 @@ impl Tree {
     ///
     /// # Errors
     /// The very first page is a block that must be read or was taken, or there is no room for it.
-    pub(in crate::memory) fn ready(&self, frames: &Frames, pages: &Range<u64>) -> Result<Ready, MemoryError> {
-        let mut ready = Ready { pages: pages.start..pages.start, blocks: false };
+    pub(in crate::memory) fn ready(&self, frames: &Frames, pages: &Range<u64>) -> Result<ReadyPages, MemoryError> {
+        let mut ready = ReadyPages { pages: pages.start..pages.start, blocks: false };
         while ready.pages.end < pages.end {
             let page = ready.pages.end;
             let first = page == pages.start;
@@ -90,7 +90,7 @@ impl Tree {
 
 /// Pages that can be made present at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::memory) struct Ready {
+pub(in crate::memory) struct ReadyPages {
     /// The pages.
     pub(in crate::memory) pages: Range<u64>,
     /// Whether they are blocks.

@@ -6,7 +6,7 @@ use super::set::SpaceSet;
 use super::space::MountSource;
 use crate::limits::FAULT_AROUND;
 use crate::memory::frames::{AccountId, Frames, Shortage};
-use crate::memory::paging::{Access, CopyAuthority, CopyError, Fault};
+use crate::memory::paging::{Access, CopyAuthority, CopyError, FaultOutcome};
 use crate::memory::prefetch::VirtualPage;
 use crate::memory::rules::Rules;
 use crate::memory::tree::Tree;
@@ -20,35 +20,35 @@ impl SpaceSet {
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub fn resolve(&mut self, frames: &mut Frames, address: u64, access: Access) -> Result<Fault, Shortage> {
+    pub fn resolve(&mut self, frames: &mut Frames, address: u64, access: Access) -> Result<FaultOutcome, Shortage> {
         let account = self.account;
-        let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(Fault::Refused) };
-        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
+        let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(FaultOutcome::Refused) };
+        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(FaultOutcome::Refused) };
         if access == Access::Write && tree.is_copied_on_write(frames, range.pages.start) && self.copy_cluster(frames, &range) {
             self.note_written(range.first().at);
-            return Ok(Fault::CopiedCluster);
+            return Ok(FaultOutcome::CopiedCluster);
         }
         let is_traced = self.trace.is_some();
-        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
+        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(FaultOutcome::Refused) };
         let resolve = if is_traced { Tree::resolve_alone } else { Tree::resolve };
         let fault = resolve(tree, frames, account, range.pages.start, access)?;
-        if matches!(fault, Fault::Copied { .. }) {
+        if matches!(fault, FaultOutcome::Copied { .. }) {
             if self.is_mounted_twice(range.slot) {
                 // The retried write makes the vCPU see the copy at only one of its addresses.
                 self.restamp(frames);
             }
             self.note_written(range.first().at);
         }
-        if fault == Fault::Allocated && access == Access::Write {
+        if fault == FaultOutcome::Allocated && access == Access::Write {
             // The whole group, which became present with the page. The next clone skips those of its pages that are not lazy there.
             let VirtualPage { slot, number } = range.first().at;
             let start = number - number % FAULT_AROUND;
             self.note_written_as_clone(VirtualPage { slot, number: start }..VirtualPage { slot, number: start + FAULT_AROUND });
         }
-        if fault == Fault::Mapped {
+        if fault == FaultOutcome::Mapped {
             self.note_miss();
         }
-        if matches!(fault, Fault::Copied { .. } | Fault::Allocated | Fault::Mapped) {
+        if matches!(fault, FaultOutcome::Copied { .. } | FaultOutcome::Allocated | FaultOutcome::Mapped) {
             self.note_access(frames, &range, access);
         }
         Ok(fault)
@@ -78,18 +78,18 @@ impl SpaceSet {
         }
     }
 
-    /// The same for a cell whose account may be full ([`Tree::renew_path_overdrawn`]).
+    /// The same for a cell whose account may be full ([`Tree::renew_path_beyond_quota`]).
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub(crate) fn renew_path_overdrawn(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
+    pub(crate) fn renew_path_beyond_quota(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
         if frames.rules().contains_rule(Rules::WITHOUT_CONFIRMATION) {
             return Ok(());
         }
         let account = self.account;
         let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(()) };
         match self.tree(range.space, range.slot) {
-            Some(tree) => tree.renew_path_overdrawn(frames, account, range.pages.start),
+            Some(tree) => tree.renew_path_beyond_quota(frames, account, range.pages.start),
             None => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use std::mem;
 impl SpaceSet {
     /// A set of the same account and disks without any space. Mapped memory in it is added by a restore.
     #[must_use]
-    pub(crate) fn empty_sibling(&self) -> SpaceSet {
+    pub(crate) fn new_empty_for_same_account(&self) -> SpaceSet {
         SpaceSet {
             account: self.account,
             spaces: Vec::new(),
@@ -30,14 +30,14 @@ impl SpaceSet {
 
     /// A set of the same account and disks with one space that holds only an empty system segment.
     #[must_use]
-    pub(crate) fn fresh_sibling(&self, frames: &mut Frames) -> SpaceSet {
+    pub(crate) fn new_for_same_account(&self, frames: &mut Frames) -> SpaceSet {
         SpaceSet { disks: self.disks.clone(), ..SpaceSet::new(frames, self.account) }
     }
 
     /// Takes all memory out. The records of its starts and of its clones stay.
     #[must_use]
     pub(crate) fn detach(&mut self) -> SpaceSet {
-        let mut memory = self.empty_sibling();
+        let mut memory = self.new_empty_for_same_account();
         mem::swap(self, &mut memory);
         (self.start, self.traces) = (memory.start.take(), mem::take(&mut memory.traces));
         memory

@@ -6,7 +6,7 @@ use super::set::SpaceSet;
 use super::space::MountSource;
 use crate::limits::PREFETCH_PIECE;
 use crate::memory::frames::{AccountId, Frames, Usage};
-use crate::memory::paging::{Access, Fault, MemoryError};
+use crate::memory::paging::{Access, FaultOutcome, MemoryError};
 use crate::memory::prefetch::{CellPage, PageAccess, PrefetchBatch, VirtualPage};
 use crate::memory::tree::{PATH_TABLES, span};
 use pando_abi::{PAGE_SIZE, SpaceIndex};
@@ -38,7 +38,7 @@ impl SpaceSet {
         for _ in 0..PREFETCH_PIECE {
             let Some((PageAccess { page, .. }, rest)) = prefetch_set.split_first() else { break };
             if let Some(tree) = self.tree(SpaceIndex(page.space), page.at.slot as usize)
-                && let Fault::Absent(wanted) = tree.resolve(frames, account, page.at.number, Access::Read)?
+                && let FaultOutcome::Absent(wanted) = tree.resolve(frames, account, page.at.number, Access::Read)?
             {
                 return Err(MemoryError::Absent(wanted));
             }

@@ -166,7 +166,7 @@ impl SpaceSet {
     ///
     /// # Errors
     /// One of them does not exist, the address is not that of a slot, or the slot is taken.
-    pub fn share(&mut self, frames: &mut Frames, segment: SegmentIndex, index: SpaceIndex, address: u64) -> Result<(), Refusal> {
+    pub fn mount_segment(&mut self, frames: &mut Frames, segment: SegmentIndex, index: SpaceIndex, address: u64) -> Result<(), Refusal> {
         self.segment(segment)?;
         let space = self.space(index)?;
         let slot = (address / SLOT_SIZE) as usize;

@@ -76,7 +76,9 @@ impl SpaceSet {
             return Ok(false);
         }
         let reserved = trees.len() as u64 * PATH_TABLES;
-        frames.overdraw(account, reserved, |frames| trees.into_iter().for_each(|tree| tree.take(frames, account, start, taken, first)))?;
+        frames.charge_beyond_quota(account, reserved, |frames| {
+            trees.into_iter().for_each(|tree| tree.take(frames, account, start, taken, first))
+        })?;
         self.is_taken_from = true;
         Ok(true)
     }

@@ -3,7 +3,7 @@
 
 use super::{FairShare, ReadyReason, Scheduler};
 use crate::cell::CellId;
-use crate::cell::share::Weight;
+use crate::cell::cpu_limit::Weight;
 use crate::limits::{OVERTAKING, QUANTUM};
 use std::collections::HashMap;
 

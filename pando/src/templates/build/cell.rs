@@ -75,7 +75,7 @@ impl BuildCell<'_> {
         match end {
             Some((0, _)) => Ok(None),
             Some((_, message)) => Ok(Some(message)),
-            None => Err(Failure::Gone(std::io::ErrorKind::UnexpectedEof.into())),
+            None => Err(Failure::ConnectionLost(std::io::ErrorKind::UnexpectedEof.into())),
         }
     }
 
@@ -159,7 +159,7 @@ impl BuildCell<'_> {
                 }
             }
         }
-        Err(Failure::Gone(std::io::ErrorKind::UnexpectedEof.into()))
+        Err(Failure::ConnectionLost(std::io::ErrorKind::UnexpectedEof.into()))
     }
 
     /// Makes a template of the cell, which ends it.

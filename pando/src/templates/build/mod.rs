@@ -142,7 +142,7 @@ fn is_usable(name: &TemplateName) -> Result<bool, Failure> {
 fn is_in_service(name: &TemplateName) -> Result<bool, Failure> {
     match wait_for(Client::need()?.get::<Template>(&format!("/v1/templates/{name}"))) {
         Ok(_) => Ok(true),
-        Err(Failure::Asked { problem, .. }) if problem == "no-such-template" => Ok(false),
+        Err(Failure::Refused { problem, .. }) if problem == "no-such-template" => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -217,7 +217,7 @@ impl Builder<'_> {
         // It has connections and threads of its own.
         let committed =
             tokio::task::spawn_blocking(move || client::make_image(client, &number, Some("a recipe"), None, changes, &image).map(drop));
-        committed.await.map_err(|error| Failure::Gone(std::io::Error::other(error)))??;
+        committed.await.map_err(|error| Failure::ConnectionLost(std::io::Error::other(error)))??;
         drop(cell);
         let modules = [("PANDO_PRELOAD".to_owned(), preload.join(" "))];
         let template = NewTemplate {

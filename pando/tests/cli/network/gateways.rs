@@ -118,7 +118,7 @@ fn a_gateway_that_dies_is_replaced_a_few_times() {
     }
     send(cell.gateway(), Signal::KILL);
     let said = cell.said();
-    assert!(said.contains("without a way out") && said.contains("start the cell again"), "{said}");
+    assert!(said.contains("without connections to other networks") && said.contains("start the cell again"), "{said}");
     assert!(gateways(cell.child.id()).is_empty());
     assert_eq!(cell.end(), (0, String::new()));
 }

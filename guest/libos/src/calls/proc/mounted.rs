@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pando_rt::memory;
 
-use crate::files::status::{device_of, made_up, minor, numbers};
+use crate::files::status::{anonymous_device, device_of, minor, numbers};
 use crate::files::tree::volume::VolumeIndex;
 use crate::system::System;
 
@@ -18,9 +18,10 @@ pub(super) fn mounts(system: &System, info: bool) -> Vec<u8> {
     let devices = devices.map(|(index, volume)| (device_of(VolumeIndex(index), &volume.image), access(volume.is_read_only)));
     let volumes = devices.zip(points.mount_points()).map(|((device, access), point)| (device, access, point, "overlay"));
     let temporary = system.files.tree.temporary();
-    let temporary = temporary.map(|(index, path)| (made_up(minor::VOLUMES + u32::from(index.0)), "rw", path, "tmpfs"));
+    let temporary = temporary.map(|(index, path)| (anonymous_device(minor::VOLUMES + u32::from(index.0)), "rw", path, "tmpfs"));
     let mut text = Vec::new();
-    let generated = [(made_up(minor::PROC), "rw", &b"/proc"[..], "proc"), (made_up(minor::SYSTEM), "rw", b"/sys", "sysfs")];
+    let generated =
+        [(anonymous_device(minor::PROC), "rw", &b"/proc"[..], "proc"), (anonymous_device(minor::SYSTEM), "rw", b"/sys", "sysfs")];
     for (number, (device, access, point, kind)) in (1..).zip(volumes.chain(temporary).chain(generated)) {
         let above = if number == 1 { 0 } else { 1 };
         let point: Vec<u8> = point.iter().flat_map(|&byte| escaped(byte)).collect();

@@ -9,7 +9,7 @@ use core::fmt::Write;
 use pando_abi::PAGE_SIZE;
 
 use super::{mapped, mounted, net, strings};
-use crate::credentials::Roles;
+use crate::credentials::IdSet;
 use crate::errno::Errno;
 use crate::files::ProcessFiles;
 use crate::files::proc::entry::Subject;
@@ -163,7 +163,7 @@ impl<'a> ProcSubject<'a> {
         let (number, group, session) = (self.number, process.group, process.session);
         let credentials = &self.files.credentials;
         let groups: String = credentials.groups.iter().map(|group| format!("{group} ")).collect();
-        let roles = |roles: Roles| format!("{}\t{}\t{}\t{}", roles.real, roles.effective, roles.saved, roles.file);
+        let roles = |roles: IdSet| format!("{}\t{}\t{}\t{}", roles.real, roles.effective, roles.saved, roles.file);
         let mut text = format!(
             "Name:\t{name}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{number}\nPPid:\t{}\nTracerPid:\t0\n\
              Uid:\t{}\nGid:\t{}\nFDSize:\t{}\nGroups:\t{groups}\nNStgid:\t{}\nNSpid:\t{number}\nNSpgid:\t{group}\nNSsid:\t{session}\n",

@@ -21,7 +21,7 @@ use crate::files::tree::volume::{ImageInode, VolumeIndex};
 use crate::files::tree::{InodeRef, Tree};
 
 /// Temporary permissions of the host's directories during the walk.
-const FOR_NOW: u32 = 0o700;
+const TEMPORARY_MODE: u32 = 0o700;
 
 /// A directory, now and in the volume.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,7 @@ impl<'a> Walk<'a> {
                     self.remove(path, file)?;
                 }
                 let mut entry = self.entry(inode)?;
-                entry.permissions |= FOR_NOW;
+                entry.permissions |= TEMPORARY_MODE;
                 self.records.named(Kind::Directory, entry, path, &[])?;
                 self.host_state.note(path, Some(HostFile { version: None, is_directory: true, below: None }))?;
                 None

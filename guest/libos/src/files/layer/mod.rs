@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The changes of the root volume as a tar archive: a layer of a container image, with whiteouts for removed files.
 //!
-//! Other volumes, live mounts and temporary file systems are left out, and so are the files that the libOS provides ([`OWN`]). Sockets
-//! have no form in an archive. The archive is written in pieces, while no program of the cell runs.
+//! Other volumes, live mounts and temporary file systems are left out, and so are the files that the libOS provides ([`EXCLUDED_PATHS`]).
+//! Sockets have no form in an archive. The archive is written in pieces, while no program of the cell runs.
 
 mod tar;
 mod walk;
@@ -18,13 +18,13 @@ use tar::{BLOCK_SIZE, Member};
 use walk::{Change, ChangeKind};
 
 /// Paths that every cell gets from the libOS: those that docker mounts into a container.
-const OWN: [&[u8]; 6] = [b"dev", b"proc", b"sys", b"etc/hosts", b"etc/hostname", b"etc/resolv.conf"];
+const EXCLUDED_PATHS: [&[u8]; 6] = [b"dev", b"proc", b"sys", b"etc/hosts", b"etc/hostname", b"etc/resolv.conf"];
 /// The prefix of names that stand for removed files.
 const WHITEOUT: &[u8] = b".wh.";
 /// The name that hides everything that the lower layers have in a directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Extended attributes that only the host's store of layers uses.
-const OF_STORE: &[u8] = b"trusted.pando.";
+const STORE_XATTR_PREFIX: &[u8] = b"trusted.pando.";
 /// Bytes of an archive that are prepared at a time.
 const PIECE: usize = 16 << 10;
 
@@ -157,7 +157,7 @@ fn attributes(tree: &Tree, inode: InodeRef) -> Result<Vec<tar::ExtendedAttribute
         names.push([prefix, name].concat().into());
         Ok(())
     })?;
-    names.retain(|name| !name.starts_with(OF_STORE));
+    names.retain(|name| !name.starts_with(STORE_XATTR_PREFIX));
     let value = |name: Box<[u8]>| {
         let value = tree.attribute(inode, &name)?;
         let mut copy = alloc::vec![0; value.len()];

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use pando_rt::abi::channel::MAX_PATH;
 
-use super::{OPAQUE, OWN, WHITEOUT};
+use super::{EXCLUDED_PATHS, OPAQUE, WHITEOUT};
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::tree::node::{Body, NodeId};
@@ -109,7 +109,7 @@ impl Walk<'_> {
         }
         let length = path.len();
         append(path, name);
-        let done = match OWN.contains(&&path[..]) {
+        let done = match EXCLUDED_PATHS.contains(&&path[..]) {
             true => Ok(()),
             false => below.map_or(Ok(None), |below| tree.original(below, name)).and_then(|original| self.file(path, inode, original)),
         };

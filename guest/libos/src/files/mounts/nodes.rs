@@ -12,7 +12,7 @@ use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::namei::{LastComponent, LookupFlags};
-use crate::files::status::{made_up, minor, numbers};
+use crate::files::status::{anonymous_device, minor, numbers};
 use crate::files::tree::content::Content;
 use crate::files::tree::directory::Dentry;
 use crate::files::tree::node::{Body, ContentVersion, LiveInode, Node, NodeId, Times, Validity};
@@ -205,5 +205,5 @@ impl Files {
 
 /// The device of a mount.
 fn device(mount: u8) -> u64 {
-    made_up(minor::VOLUMES + DEVICES + u32::from(mount))
+    anonymous_device(minor::VOLUMES + DEVICES + u32::from(mount))
 }

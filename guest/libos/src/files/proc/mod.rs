@@ -95,7 +95,7 @@ impl Files {
         let device = if entry.is_of_system() { minor::SYSTEM } else { minor::PROC };
         let process_files = entry.subject().and_then(|subject| self.of(subject.process));
         let now = time(process_files.unwrap_or(&self.current).started);
-        let mut status = Status::made_up(device, entry.number(), kind.mode() | entry.permissions(), now);
+        let mut status = Status::anonymous_device(device, entry.number(), kind.mode() | entry.permissions(), now);
         if let Some(process_files) = process_files {
             (status.uid, status.gid) = (process_files.credentials.user.effective, process_files.credentials.group.effective);
         }

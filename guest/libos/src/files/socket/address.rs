@@ -57,9 +57,9 @@ pub struct LinkAddress {
 }
 
 /// The unspecified IPv4 address with port 0.
-pub const NOWHERE4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+pub const UNSPECIFIED4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// The unspecified IPv6 address with port 0.
-pub const NOWHERE6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+pub const UNSPECIFIED6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// The family of an encoded address; `None`: it is too short.
 #[must_use]
@@ -79,8 +79,8 @@ impl Address {
     pub fn none(family: Family) -> Address {
         match family {
             Family::Unix => Address::Unnamed,
-            Family::Internet4 => Address::Internet(NOWHERE4),
-            Family::Internet6 => Address::Internet(NOWHERE6),
+            Family::Internet4 => Address::Internet(UNSPECIFIED4),
+            Family::Internet6 => Address::Internet(UNSPECIFIED6),
             Family::Netlink => Address::Netlink(0),
             Family::Packet => Address::Link(LinkAddress::default()),
         }
@@ -200,7 +200,7 @@ pub fn is_here(host: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Family, NOWHERE6};
+    use super::{Address, Family, UNSPECIFIED6};
     use crate::errno::Errno;
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         let four = [2, 0, 0x1f, 0x90, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(Address::decode(Family::Internet4, &four).expect("it is sound").encode(), four);
         assert_eq!(Address::decode(Family::Internet6, &four), Err(Errno::EINVAL));
-        assert_eq!(Address::Internet(NOWHERE6).encode().len(), 28);
+        assert_eq!(Address::Internet(UNSPECIFIED6).encode().len(), 28);
         assert_eq!(Address::decode(Family::Unix, b"\x01\x00"), Err(Errno::EINVAL));
     }
 }

@@ -105,9 +105,9 @@ impl Sockets {
         let socket = self.get_mut(client)?;
         socket.state = State::Connected(server);
         socket.peer_credentials = Some(listener_credentials);
-        socket.pulse.other();
+        socket.event_times.other();
         let socket = self.get_mut(listener)?;
-        socket.pulse.input();
+        socket.event_times.input();
         if let State::Listening { accept_queue, .. } = &mut socket.state {
             accept_queue.push_back(server);
         }
@@ -195,7 +195,7 @@ impl Sockets {
             None if from.map(plain) == Some(plain(to)) => {
                 let socket = self.get_mut(id)?;
                 socket.state = State::Connected(id);
-                socket.pulse.other();
+                socket.event_times.other();
             }
             None => self.refuse(id, Errno::ECONNREFUSED)?,
             Some(listener) if self.is_full(listener) => {
@@ -338,7 +338,7 @@ impl Sockets {
         }
         socket.reads_ended |= ended & READS != 0;
         socket.sends_ended |= ended & SENDS != 0;
-        socket.pulse.other();
+        socket.event_times.other();
         let Some(peer) = socket.peer() else {
             return if socket.family == Family::Unix { Ok(Vec::new()) } else { Err(Errno::ENOTCONN) };
         };
@@ -355,7 +355,7 @@ impl Sockets {
         {
             peer.reads_ended |= ended & SENDS != 0;
             peer.sends_ended |= ended & READS != 0;
-            peer.pulse.other();
+            peer.event_times.other();
         }
         Ok(Vec::new())
     }
@@ -365,7 +365,7 @@ impl Sockets {
         let Ok(socket) = self.get_mut(id) else { return self.finish_time_wait(id) };
         if !core::mem::replace(&mut socket.has_peer_finished, true) {
             socket.reads_ended = true;
-            socket.pulse.other();
+            socket.event_times.other();
             if socket.sends_ended {
                 socket.state = State::Closed;
                 self.enter_time_wait(id, true);

@@ -5,19 +5,20 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::super::edge::Pulse;
+use super::super::edge::EventTimes;
 use super::super::file_operations::{FileOperations, OffsetUse, Side};
 use super::super::status::{Status, minor, time};
 use super::super::{Files, OpenFile};
 use super::SocketId;
-use super::transfer::Receiving;
+use super::transfer::ReceiveRequest;
 use crate::errno::Errno;
 use crate::wait::Channel;
 
 impl FileOperations for SocketId {
     fn status(&self, files: &Files) -> Result<Status, Errno> {
         let number = files.sockets.get(*self)?.number;
-        Ok(Status::made_up(minor::SOCKETS, number, Status::SOCKET, time(files.current.started)).owned_by(&files.current.credentials))
+        Ok(Status::anonymous_device(minor::SOCKETS, number, Status::SOCKET, time(files.current.started))
+            .owned_by(&files.current.credentials))
     }
 
     fn link_text(&self, files: &Files, file: &OpenFile) -> Result<Vec<u8>, Errno> {
@@ -47,7 +48,7 @@ impl FileOperations for SocketId {
             filled += piece.len();
             piece.len()
         };
-        let received = files.sockets.receive(*self, Receiving { room, peeks: false, waits: false, take: &mut take })?;
+        let received = files.sockets.receive(*self, ReceiveRequest { room, peeks: false, waits: false, take: &mut take })?;
         files.release_passed(&received.files);
         files.pipes.get_mut(pipe)?.push(&bytes[..filled]).map(|done| done as u64)
     }
@@ -64,8 +65,8 @@ impl FileOperations for SocketId {
         Some(Channel::Sockets)
     }
 
-    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.sockets.get(*self).map_or_else(|_| Pulse::default(), |socket| socket.pulse)
+    fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
+        files.sockets.get(*self).map_or_else(|_| EventTimes::default(), |socket| socket.event_times)
     }
 
     fn check_fasync(&self) -> Result<(), Errno> {

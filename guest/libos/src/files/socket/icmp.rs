@@ -12,7 +12,7 @@ use pando_stack::{IcmpError, Message, sum};
 use super::address::{Address, in_family, plain};
 use super::names::LOOPBACK;
 use super::queue::{ControlMessage, Packet};
-use super::transfer::{Destination, Sending, gather, giving};
+use super::transfer::{Destination, SendRequest, gather, giving};
 use super::{Family, Socket, SocketId, Sockets, Style};
 use crate::errno::Errno;
 use crate::uapi::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_RAW, SOL_RAW};
@@ -93,7 +93,7 @@ impl Sockets {
     }
 
     /// Sends a message. The system computes checksums, except for raw IPv4 sockets, and sets the identifier of echo requests.
-    pub(super) fn send_message(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+    pub(super) fn send_message(&mut self, id: SocketId, to: &Destination, sending: SendRequest<'_>) -> Result<usize, Errno> {
         self.bind_any_port(id)?;
         let socket = self.get(id)?;
         let (is_echo, family) = (socket.is_echo(), socket.family);
@@ -109,7 +109,7 @@ impl Sockets {
         if to.is_ipv4() != (family == Family::Internet4) {
             return Err(Errno::EINVAL);
         }
-        let Sending { length, beside, give, .. } = sending;
+        let SendRequest { length, beside, give, .. } = sending;
         match length {
             _ if length > MESSAGE_MAX => return Err(Errno::EMSGSIZE),
             0..HEADER if is_echo => return Err(Errno::EINVAL),
@@ -175,7 +175,7 @@ impl Sockets {
                 .push_whole(whole.len(), from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(&whole))
                 .is_ok()
             {
-                socket.pulse.input();
+                socket.event_times.input();
             }
         }
     }

@@ -17,7 +17,7 @@ use pando_stack::{ConnectionId, Message, Stack, Tuple};
 use super::address::{Address, in_family, is_here, plain};
 use super::names::{CARD, EPHEMERAL_PORTS};
 use super::queue::{ControlMessage, Packet};
-use super::transfer::{Sending, gather, giving};
+use super::transfer::{SendRequest, gather, giving};
 use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
 use crate::uapi::IPPROTO_TCP;
@@ -322,7 +322,7 @@ impl Sockets {
         if let Some(local_end) = self.local_end(remote_end)
             && let Ok(socket) = self.get_mut(local_end)
         {
-            socket.pulse.output();
+            socket.event_times.output();
         }
     }
 
@@ -332,7 +332,7 @@ impl Sockets {
             && let Ok(socket) = self.get_mut(local_end)
         {
             socket.state = State::Connected(remote_end);
-            socket.pulse.other();
+            socket.event_times.other();
         }
     }
 
@@ -398,7 +398,7 @@ impl Sockets {
             return 0;
         }
         let Ok(socket) = self.get_mut(local_end) else { return 0 };
-        socket.pulse.input();
+        socket.event_times.input();
         socket.queue.push_bytes(&bytes[..room])
     }
 
@@ -442,8 +442,13 @@ impl Sockets {
     }
 
     /// Sends a datagram to a remote host.
-    pub(super) fn send_outside(&mut self, [from, to]: [SocketAddr; 2], hops: Option<i32>, sending: Sending<'_>) -> Result<usize, Errno> {
-        let Sending { length, give, .. } = sending;
+    pub(super) fn send_outside(
+        &mut self,
+        [from, to]: [SocketAddr; 2],
+        hops: Option<i32>,
+        sending: SendRequest<'_>,
+    ) -> Result<usize, Errno> {
+        let SendRequest { length, give, .. } = sending;
         let bytes = gather(length, give)?;
         let hops = hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
         self.outside.request(NetworkRequest::Datagram { from, to, bytes, hops });
@@ -475,7 +480,7 @@ impl Sockets {
         }
         // Without memory it is dropped.
         if socket.queue.push_whole(bytes.len(), from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(bytes)).is_ok() {
-            socket.pulse.input();
+            socket.event_times.input();
         }
     }
 }

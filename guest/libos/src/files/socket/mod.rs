@@ -26,7 +26,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use super::edge::Pulse;
+use super::edge::EventTimes;
 use crate::errno::Errno;
 use crate::uapi::{AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM};
 use address::Address;
@@ -37,7 +37,7 @@ use names::{Port, UnixName};
 use options::SocketOptions;
 use queue::Queue;
 use time_wait::TimeWaitTable;
-use transfer::Corked;
+use transfer::CorkedDatagram;
 
 /// The identity of a socket: its index in the table, and its inode number, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,7 +89,7 @@ pub enum Style {
     /// Datagrams from any sender.
     Datagram,
     /// Datagrams over a connection (`SOCK_SEQPACKET`).
-    Packets,
+    SeqPacket,
     /// Raw packets.
     Raw,
 }
@@ -102,7 +102,7 @@ impl Style {
             Style::Stream => SOCK_STREAM,
             Style::Datagram => SOCK_DGRAM,
             Style::Raw => SOCK_RAW,
-            Style::Packets => SOCK_SEQPACKET,
+            Style::SeqPacket => SOCK_SEQPACKET,
         }
     }
 }
@@ -183,7 +183,7 @@ pub struct Socket {
     /// The result of a connection attempt has not been reported yet.
     pub is_connect_unreported: bool,
     /// When it last became ready.
-    pub pulse: Pulse,
+    pub event_times: EventTimes,
     /// The credentials of its creator.
     pub credentials: PeerCredentials,
     /// The credentials of its peer.
@@ -193,7 +193,7 @@ pub struct Socket {
     /// It is the server end of a connection that has not been accepted yet.
     is_unaccepted: bool,
     /// The datagram being assembled (`MSG_MORE`, `UDP_CORK`).
-    corked: Option<Corked>,
+    corked: Option<CorkedDatagram>,
     /// The Unix name by which it is found.
     name: Option<UnixName>,
     /// The port by which it is found.
@@ -218,7 +218,7 @@ impl Socket {
     /// Whether it sends and receives only over a connection.
     #[must_use]
     pub fn needs_connection(&self) -> bool {
-        matches!(self.style, Style::Stream | Style::Packets)
+        matches!(self.style, Style::Stream | Style::SeqPacket)
     }
 
     /// Its address before it is bound; of raw sockets it contains the protocol.
@@ -253,13 +253,13 @@ impl Socket {
     fn end_both(&mut self) {
         self.reads_ended = true;
         self.sends_ended = true;
-        self.pulse.other();
+        self.event_times.other();
     }
 
     /// Sets the pending error.
     fn fail(&mut self, error: Errno) {
         self.error = Some(error);
-        self.pulse.other();
+        self.event_times.other();
     }
 
     /// Resets the connection, with a pending error.
@@ -328,7 +328,7 @@ impl Sockets {
             sends_ended: false,
             has_peer_finished: false,
             is_connect_unreported: false,
-            pulse: Pulse::default(),
+            event_times: EventTimes::default(),
             credentials,
             peer_credentials: None,
             remote_end: None,

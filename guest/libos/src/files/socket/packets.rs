@@ -6,7 +6,7 @@ use super::address::{Address, LinkAddress};
 use super::inet::NetworkRequest;
 use super::names::{CARD, LOOPBACK};
 use super::queue::{ControlMessage, Packet};
-use super::transfer::{Destination, Sending, gather, giving};
+use super::transfer::{Destination, SendRequest, gather, giving};
 use super::{Family, SocketId, Sockets, Style};
 use crate::errno::Errno;
 use crate::uapi::{ARPHRD_ETHER, ETH_P_ALL};
@@ -41,8 +41,8 @@ impl Sockets {
     }
 
     /// Sends a frame, or the payload of one.
-    pub(super) fn send_frame(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
-        let Sending { length, give, .. } = sending;
+    pub(super) fn send_frame(&mut self, id: SocketId, to: &Destination, sending: SendRequest<'_>) -> Result<usize, Errno> {
+        let SendRequest { length, give, .. } = sending;
         let socket = self.get_mut(id)?;
         socket.take_error()?;
         let Address::Link(bound) = socket.local else { return Err(Errno::EINVAL) };
@@ -90,7 +90,7 @@ impl Sockets {
             let packet = Packet { time, by: CARD, ..Packet::default() };
             let Ok(socket) = self.get_mut(id) else { continue };
             if socket.queue.push_whole(accepted, from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(bytes)).is_ok() {
-                socket.pulse.input();
+                socket.event_times.input();
             }
         }
     }

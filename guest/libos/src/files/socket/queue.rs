@@ -56,7 +56,7 @@ struct Piece {
 
 /// The result of a receive operation.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceiveResult {
     /// Bytes received.
     pub bytes: usize,
     /// Size of the datagram in bytes.
@@ -255,8 +255,8 @@ impl Queue {
     ///
     /// # Errors
     /// `EFAULT`: no byte could be taken.
-    pub fn take(&mut self, room: usize, peeks: bool, mixes: bool, take: &mut dyn FnMut(&[u8]) -> usize) -> Result<Received, Errno> {
-        let mut received = Received::default();
+    pub fn take(&mut self, room: usize, peeks: bool, mixes: bool, take: &mut dyn FnMut(&[u8]) -> usize) -> Result<ReceiveResult, Errno> {
+        let mut received = ReceiveResult::default();
         let mut index = 0;
         let room = self.urgent.filter(|urgent| urgent.bytes_before > 0).map_or(room, |urgent| room.min(urgent.bytes_before));
         while received.bytes < room
@@ -304,7 +304,7 @@ impl Queue {
     ///
     /// # Errors
     /// `EFAULT`: not all bytes that fit could be taken.
-    pub fn take_whole(&mut self, room: usize, peeks: bool, take: &mut dyn FnMut(&[u8]) -> usize) -> Result<Option<Received>, Errno> {
+    pub fn take_whole(&mut self, room: usize, peeks: bool, take: &mut dyn FnMut(&[u8]) -> usize) -> Result<Option<ReceiveResult>, Errno> {
         let Some(piece) = self.pieces.front() else { return Ok(None) };
         let (whole, bytes) = (piece.bytes.len(), piece.bytes.len().min(room));
         let is_taken = take(&piece.bytes[..bytes]) == bytes;
@@ -319,7 +319,7 @@ impl Queue {
             self.used -= whole + OVERHEAD;
             self.pieces.pop_front().map(|piece| piece.beside.files).unwrap_or_default()
         };
-        Ok(Some(Received { bytes, whole, from, files, credentials, packet, queued_error: None }))
+        Ok(Some(ReceiveResult { bytes, whole, from, files, credentials, packet, queued_error: None }))
     }
 
     /// Empties the queue. Returns the open files in it.

@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 
 use super::address::{Address, LinkAddress, in_family, plain};
 use super::names::LOOPBACK;
-use super::queue::{ControlMessage, Packet, Received};
+use super::queue::{ControlMessage, Packet, ReceiveResult};
 use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
 use crate::uapi::{IP_TOS, IP_TTL, IPV6_TCLASS, IPV6_UNICAST_HOPS, SO_OOBINLINE, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_UDP, UDP_CORK};
@@ -33,7 +33,7 @@ pub enum Destination {
 }
 
 /// The parameters of a send operation.
-pub struct Sending<'a> {
+pub struct SendRequest<'a> {
     /// The number of bytes.
     pub length: usize,
     /// Control messages and sender.
@@ -48,14 +48,14 @@ pub struct Sending<'a> {
 
 /// A datagram that is assembled from several parts.
 #[derive(Debug)]
-pub struct Corked {
+pub struct CorkedDatagram {
     to: Destination,
     bytes: Vec<u8>,
     packet: Packet,
 }
 
 /// The parameters of a receive operation.
-pub struct Receiving<'a> {
+pub struct ReceiveRequest<'a> {
     /// Size of the receiver's buffer in bytes.
     pub room: usize,
     /// The data stays in the queue (`MSG_PEEK`).
@@ -79,7 +79,7 @@ impl Socket {
         beside: ControlMessage,
         give: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Result<usize, Errno> {
-        self.pulse.input();
+        self.event_times.input();
         self.queue.push(room, beside, give)
     }
 
@@ -96,7 +96,7 @@ impl Socket {
             return if before > 0 { Ok(before) } else { Err(Errno::EFAULT) };
         }
         let in_line = self.stored_option(SOL_SOCKET, SO_OOBINLINE).is_some_and(|value| value != 0);
-        self.pulse.other();
+        self.event_times.other();
         self.queue.push_urgent(byte[0], in_line, PeerCredentials::default())?;
         Ok(before + 1)
     }
@@ -113,11 +113,11 @@ impl Sockets {
     /// # Errors
     /// `EAGAIN`: the queue is full. `EOPNOTSUPP`: data that leaves the cell cannot be urgent. `EPIPE`, `ECONNRESET`, `ECONNREFUSED`,
     /// `ENOTCONN`, `EDESTADDRREQ`, `EISCONN`, `EOPNOTSUPP`, `EMSGSIZE`, `EPERM`, `EFAULT`, `ENOMEM`.
-    pub fn send(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+    pub fn send(&mut self, id: SocketId, to: &Destination, sending: SendRequest<'_>) -> Result<usize, Errno> {
         let socket = self.get(id)?;
         match (socket.family, socket.style) {
             (Family::Unix, Style::Stream) => self.send_stream(id, to, sending),
-            (Family::Unix, Style::Packets) => self.send_packet(id, sending),
+            (Family::Unix, Style::SeqPacket) => self.send_packet(id, sending),
             (Family::Unix, Style::Datagram) => self.send_datagram(id, to, sending),
             (_, Style::Stream) => self.send_tcp(id, sending),
             (Family::Internet4 | Family::Internet6, _) if socket.is_udp() => self.send_pieces(id, to, sending),
@@ -137,11 +137,11 @@ impl Sockets {
         self.send(
             id,
             &Destination::Connected,
-            Sending { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give },
+            SendRequest { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give },
         )
     }
 
-    fn send_tcp(&mut self, id: SocketId, sending: Sending<'_>) -> Result<usize, Errno> {
+    fn send_tcp(&mut self, id: SocketId, sending: SendRequest<'_>) -> Result<usize, Errno> {
         let socket = self.get_mut(id)?;
         if matches!(socket.state, State::Connecting(_)) {
             return Err(Errno::EAGAIN);
@@ -182,7 +182,7 @@ impl Sockets {
         }
     }
 
-    fn send_stream(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+    fn send_stream(&mut self, id: SocketId, to: &Destination, sending: SendRequest<'_>) -> Result<usize, Errno> {
         let socket = self.get(id)?;
         let limit = socket.send_limit();
         let peer = match (socket.peer(), to) {
@@ -205,14 +205,14 @@ impl Sockets {
         if room == 0 { Err(Errno::EAGAIN) } else { other.receive_into(room, sending.beside, sending.give) }
     }
 
-    fn send_packet(&mut self, id: SocketId, sending: Sending<'_>) -> Result<usize, Errno> {
+    fn send_packet(&mut self, id: SocketId, sending: SendRequest<'_>) -> Result<usize, Errno> {
         let socket = self.get_mut(id)?;
         socket.take_error()?;
         let peer = socket.peer().ok_or(Errno::ENOTCONN)?;
         self.deliver(id, peer, sending)
     }
 
-    fn send_datagram(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+    fn send_datagram(&mut self, id: SocketId, to: &Destination, sending: SendRequest<'_>) -> Result<usize, Errno> {
         let socket = self.get_mut(id)?;
         if sending.length > socket.send_limit() - UNIX_RESERVE {
             return Err(Errno::EMSGSIZE);
@@ -240,7 +240,7 @@ impl Sockets {
     }
 
     /// Appends a datagram or a part of a stream to the queue of a Unix socket.
-    fn deliver(&mut self, id: SocketId, to: SocketId, sending: Sending<'_>) -> Result<usize, Errno> {
+    fn deliver(&mut self, id: SocketId, to: SocketId, sending: SendRequest<'_>) -> Result<usize, Errno> {
         let socket = self.get(id)?;
         let limit = socket.send_limit();
         if sending.length > limit - UNIX_RESERVE {
@@ -259,7 +259,7 @@ impl Sockets {
             return Err(Errno::EAGAIN);
         }
         other.queue.push_whole(sending.length, from, sending.beside, sending.give)?;
-        other.pulse.input();
+        other.event_times.input();
         Ok(sending.length)
     }
 
@@ -274,7 +274,7 @@ impl Sockets {
     }
 
     /// Sends by UDP, or appends to the datagram being assembled.
-    fn send_pieces(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+    fn send_pieces(&mut self, id: SocketId, to: &Destination, sending: SendRequest<'_>) -> Result<usize, Errno> {
         let socket = self.get_mut(id)?;
         let waits = sending.more || socket.stored_option(SOL_UDP, UDP_CORK).is_some_and(|value| value != 0);
         let before = socket.corked.take();
@@ -285,7 +285,7 @@ impl Sockets {
             return Err(Errno::EDESTADDRREQ);
         }
         let length = sending.length;
-        let mut whole = before.unwrap_or_else(|| Corked { to: to.clone(), bytes: Vec::new(), packet: sending.beside.packet });
+        let mut whole = before.unwrap_or_else(|| CorkedDatagram { to: to.clone(), bytes: Vec::new(), packet: sending.beside.packet });
         if whole.bytes.len().saturating_add(length) > UDP_MAX {
             return Err(Errno::EMSGSIZE);
         }
@@ -304,13 +304,13 @@ impl Sockets {
     /// # Errors
     /// Those of [`Sockets::send`].
     pub fn uncork(&mut self, id: SocketId) -> Result<(), Errno> {
-        let Some(Corked { to, bytes, packet }) = self.get_mut(id)?.corked.take() else { return Ok(()) };
+        let Some(CorkedDatagram { to, bytes, packet }) = self.get_mut(id)?.corked.take() else { return Ok(()) };
         let mut give = giving(&bytes);
         let beside = ControlMessage { packet, ..ControlMessage::default() };
-        self.send_udp(id, &to, Sending { length: bytes.len(), beside, urgent: false, more: false, give: &mut give }).map(|_| ())
+        self.send_udp(id, &to, SendRequest { length: bytes.len(), beside, urgent: false, more: false, give: &mut give }).map(|_| ())
     }
 
-    fn send_udp(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
+    fn send_udp(&mut self, id: SocketId, to: &Destination, sending: SendRequest<'_>) -> Result<usize, Errno> {
         self.bind_any_port(id)?;
         let socket = self.get(id)?;
         let to = match (to, socket.remote.as_ref().and_then(Address::internet)) {
@@ -345,7 +345,7 @@ impl Sockets {
         if other.queue.used() < other.options.receive_buffer {
             let packet = Packet { time, ..packet };
             other.queue.push_whole(sending.length, from, ControlMessage { packet, ..ControlMessage::default() }, sending.give)?;
-            other.pulse.input();
+            other.event_times.input();
         }
         Ok(sending.length)
     }
@@ -377,13 +377,13 @@ impl Sockets {
     ///
     /// # Errors
     /// `EAGAIN`: no data is available yet. `ENOTCONN`, `EINVAL`, `ECONNRESET`, `ECONNREFUSED`, `EFAULT`.
-    pub fn receive(&mut self, id: SocketId, receiving: Receiving<'_>) -> Result<Received, Errno> {
+    pub fn receive(&mut self, id: SocketId, receiving: ReceiveRequest<'_>) -> Result<ReceiveResult, Errno> {
         let socket = self.get(id)?;
         let (sender, was_crowded) = (socket.peer().filter(|peer| *peer != id), is_full_for_others(socket));
         let had_room = sender.is_none_or(|sender| self.has_room(sender));
         let received = self.receive_here(id, receiving)?;
         if let Some(sender) = sender.filter(|sender| !had_room && self.has_room(*sender)) {
-            self.get_mut(sender)?.pulse.output();
+            self.get_mut(sender)?.event_times.output();
         }
         if was_crowded && !is_full_for_others(self.get(id)?) {
             self.notify_senders(id);
@@ -394,7 +394,7 @@ impl Sockets {
     /// Notifies the senders of a datagram socket that its queue has space.
     fn notify_senders(&mut self, id: SocketId) {
         for socket in self.sockets.iter_mut().flatten().filter(|socket| socket.peer() == Some(id)) {
-            socket.pulse.output();
+            socket.event_times.output();
         }
     }
 
@@ -402,18 +402,18 @@ impl Sockets {
     ///
     /// # Errors
     /// `EINVAL`: there is none, or it is in line. `EOPNOTSUPP`: this socket does not support urgent bytes.
-    pub fn receive_urgent(&mut self, id: SocketId, receiving: Receiving<'_>) -> Result<Received, Errno> {
+    pub fn receive_urgent(&mut self, id: SocketId, receiving: ReceiveRequest<'_>) -> Result<ReceiveResult, Errno> {
         let socket = self.get_mut(id)?;
         if !socket.is_tcp() {
             return Err(if socket.style == Style::Stream { Errno::EINVAL } else { Errno::EOPNOTSUPP });
         }
         let byte = socket.queue.take_urgent(receiving.peeks).ok_or(Errno::EINVAL)?;
         let bytes = if receiving.room > 0 { (receiving.take)(&[byte]) } else { 0 };
-        Ok(Received { bytes, whole: 1, ..Received::default() })
+        Ok(ReceiveResult { bytes, whole: 1, ..ReceiveResult::default() })
     }
 
-    fn receive_here(&mut self, id: SocketId, receiving: Receiving<'_>) -> Result<Received, Errno> {
-        let Receiving { room, peeks, waits, take } = receiving;
+    fn receive_here(&mut self, id: SocketId, receiving: ReceiveRequest<'_>) -> Result<ReceiveResult, Errno> {
+        let ReceiveRequest { room, peeks, waits, take } = receiving;
         let socket = self.get_mut(id)?;
         let is_tcp = socket.is_tcp();
         match socket.style {
@@ -431,23 +431,23 @@ impl Sockets {
                     socket.queue.pass_mark();
                 }
                 if is_tcp && socket.has_peer_finished {
-                    return Ok(Received::default());
+                    return Ok(ReceiveResult::default());
                 }
                 socket.take_error()?;
                 match socket.state {
-                    _ if socket.reads_ended => Ok(Received::default()),
+                    _ if socket.reads_ended => Ok(ReceiveResult::default()),
                     State::Idle | State::Closed => Err(Errno::ENOTCONN),
                     _ => Err(Errno::EAGAIN),
                 }
             }
-            Style::Datagram | Style::Packets | Style::Raw => {
-                if socket.style == Style::Packets && socket.peer().is_none() {
+            Style::Datagram | Style::SeqPacket | Style::Raw => {
+                if socket.style == Style::SeqPacket && socket.peer().is_none() {
                     return Err(Errno::ENOTCONN);
                 }
                 socket.take_error()?;
                 match socket.queue.take_whole(room, peeks, take)? {
                     Some(received) => Ok(received),
-                    None if socket.reads_ended && (waits || socket.style == Style::Packets) => Ok(Received::default()),
+                    None if socket.reads_ended && (waits || socket.style == Style::SeqPacket) => Ok(ReceiveResult::default()),
                     None => Err(Errno::EAGAIN),
                 }
             }
@@ -461,7 +461,7 @@ impl Sockets {
     pub fn answer(&mut self, id: SocketId, from: Address, bytes: &[u8]) -> Result<(), Errno> {
         let mut give = giving(bytes);
         let socket = self.get_mut(id)?;
-        socket.pulse.input();
+        socket.event_times.input();
         socket.queue.push_whole(bytes.len(), from, ControlMessage::default(), &mut give)
     }
 }
@@ -484,7 +484,7 @@ pub(super) fn gather(length: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) ->
     Ok(bytes)
 }
 
-/// A source of these bytes for [`Sending`].
+/// A source of these bytes for [`SendRequest`].
 pub fn giving(bytes: &[u8]) -> impl FnMut(&mut [u8]) -> usize {
     let mut rest = bytes;
     move |room| {

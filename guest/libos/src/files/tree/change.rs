@@ -12,7 +12,7 @@ use super::{InodeRef, Tree};
 use crate::credentials::Owner;
 use crate::erofs::{FileType, Image, Time};
 use crate::errno::Errno;
-use crate::files::status::{made_up, minor};
+use crate::files::status::{anonymous_device, minor};
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
@@ -205,7 +205,7 @@ impl Tree {
         let mut pending = alloc::vec![root];
         while let Some(id) = pending.pop() {
             let node = self.node_mut(id)?;
-            (node.volume, node.device) = (volume, made_up(minor::VOLUMES + u32::from(volume.0)));
+            (node.volume, node.device) = (volume, anonymous_device(minor::VOLUMES + u32::from(volume.0)));
             let Ok(directory) = self.node(id)?.directory() else { continue };
             let below: Vec<InodeRef> = directory.added(0).map(|(_, _, inode)| inode).collect();
             // Files of another volume are below a mount point.

@@ -197,7 +197,7 @@ impl Tree {
     /// The machine has not enough memory for the tables, or copies of shared tables have exceeded the quota before; nothing has changed.
     pub(in crate::memory) fn evict(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
         let tables = PATH_TABLES - 1 + (pages.end - pages.start).div_ceil(span(2));
-        frames.overdraw(account, tables, |frames| {
+        frames.charge_beyond_quota(account, tables, |frames| {
             self.edit(frames, account, pages, Evict);
         })
     }
@@ -246,8 +246,13 @@ impl Tree {
     ///
     /// # Errors
     /// The machine has not enough memory, or copies of shared tables have exceeded the quota before; nothing has changed.
-    pub(in crate::memory) fn renew_path_overdrawn(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
-        frames.overdraw(account, PATH_TABLES, |frames| {
+    pub(in crate::memory) fn renew_path_beyond_quota(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        page: u64,
+    ) -> Result<(), Shortage> {
+        frames.charge_beyond_quota(account, PATH_TABLES, |frames| {
             self.edit(frames, account, page..page + 1, RenewPath);
         })
     }

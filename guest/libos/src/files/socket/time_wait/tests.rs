@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::vec::Vec;
 use std::{thread_local, vec};
 
-use super::super::transfer::Receiving;
+use super::super::transfer::ReceiveRequest;
 use super::super::{Family, PeerCredentials, SocketId, Sockets, Style};
 use super::{TIME_WAIT_MAX, TIMEWAIT_LEN};
 use crate::errno::Errno;
@@ -171,7 +171,7 @@ fn entries_and_their_indices_are_bounded() {
         ports.insert(sockets.get(client).expect("it is open").local.internet());
         sockets.close(client);
         let mut take = |bytes: &[u8]| bytes.len();
-        let end = sockets.receive(server, Receiving { room: 1, peeks: false, waits: false, take: &mut take });
+        let end = sockets.receive(server, ReceiveRequest { room: 1, peeks: false, waits: false, take: &mut take });
         assert!(end.is_ok(), "the client has closed");
         sockets.close(server);
     }

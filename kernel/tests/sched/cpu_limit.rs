@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shares: a cell gets no more of a vCPU than its share, and other cells get the rest.
+//! CPU limits: a cell gets no more of a vCPU than its limit, and other cells get the rest.
 
 use pando_abi::Event;
 use pando_kernel::RunState;
-use pando_kernel::limits::SHARE_PERIOD;
-use pando_kernel::{CellId, Config, End, Share};
+use pando_kernel::limits::CPU_LIMIT_PERIOD;
+use pando_kernel::{CellId, Config, CpuLimit, End};
 use pando_machine::PageCount;
 use pando_testing::lab::Lab;
 use std::time::Duration;
 
-fn share(part: f64) -> Share {
-    Share::new(part).expect("a part of a whole")
+fn limit(part: f64) -> CpuLimit {
+    CpuLimit::new(part).expect("a part of a whole")
 }
 
-/// A cell that loops for ever, with a share.
+/// A cell that loops for ever, with a limit.
 fn spinner(lab: &Lab, part: f64) -> CellId {
     let id = lab.launch(|asm| {
         let again = asm.here();
         asm.jmp(again);
     });
-    lab.kernel.set_share(id, share(part)).expect("it lives");
+    lab.kernel.set_cpu_limit(id, limit(part)).expect("it lives");
     id
 }
 
 /// Drives the machine for `periods` periods. Returns how many passed.
 fn run(lab: &mut Lab, periods: u32) -> f64 {
     let start = lab.kernel.now();
-    while lab.kernel.now() < start + SHARE_PERIOD * periods {
+    while lab.kernel.now() < start + CPU_LIMIT_PERIOD * periods {
         assert!(lab.turn(0), "nobody wants to run any more");
     }
-    lab.kernel.now().since(start).div_duration_f64(SHARE_PERIOD)
+    lab.kernel.now().since(start).div_duration_f64(CPU_LIMIT_PERIOD)
 }
 
 /// CPU time of a cell, in periods.
 fn time_of(lab: &Lab, id: CellId) -> f64 {
-    lab.kernel.inspect(id).expect("it lives").1.cpu.div_duration_f64(SHARE_PERIOD)
+    lab.kernel.inspect(id).expect("it lives").1.cpu.div_duration_f64(CPU_LIMIT_PERIOD)
 }
 
 /// The software machine, whose time is exact.
@@ -49,7 +49,7 @@ fn a_cell_gets_its_share_even_if_the_rest_is_unused() {
         let id = spinner(&lab, part);
         let passed = run(&mut lab, 3);
         let time = time_of(&lab, id);
-        // The current period's share may be used already or not.
+        // The time of the current period may be used already or not.
         assert!((part * (passed - 1.0)..=part * (passed + 1.0)).contains(&time), "{part}: {time} of {passed}");
     }
 }
@@ -108,7 +108,7 @@ fn a_cell_that_idles_most_of_the_time_never_waits() {
         let again = asm.here();
         asm.mov_imm(Rcx, 10_000_000).add(R12, Rcx).mov(Rdi, R12).mov_imm(Rax, 1).hypercall().jmp(again);
     });
-    lab.kernel.set_share(id, share(0.1)).expect("it lives");
+    lab.kernel.set_cpu_limit(id, limit(0.1)).expect("it lives");
     let mut spent = false;
     for _ in 0..60 {
         lab.turn(0);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A user or a group in its three roles.
+//! The real, effective, saved and file-system ID of a user or a group.
 
-/// A user or a group in its three roles.
+/// The real, effective, saved and file-system ID of a user or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Roles {
+pub struct IdSet {
     /// The user that started the process.
     pub real: u32,
     /// The user that it acts as.
@@ -14,17 +14,17 @@ pub struct Roles {
     pub file: u32,
 }
 
-impl Roles {
-    /// The same in all roles.
+impl IdSet {
+    /// The same number for all.
     #[must_use]
-    pub const fn all(id: u32) -> Roles {
-        Roles { real: id, effective: id, saved: id, file: id }
+    pub const fn all(id: u32) -> IdSet {
+        IdSet { real: id, effective: id, saved: id, file: id }
     }
 
     /// The same, with another effective id.
     #[must_use]
-    pub const fn acting(self, effective: u32) -> Roles {
-        Roles { effective, file: effective, ..self }
+    pub const fn acting(self, effective: u32) -> IdSet {
+        IdSet { effective, file: effective, ..self }
     }
 
     /// Whether one of the roles is this id.

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPU shares: the largest part of a vCPU's time that a cell gets, even when no other cell wants it. CPU weights: the proportions in
-//! which siblings get the time that all of them want.
+//! CPU limits: the most time of a vCPU that a cell gets, even if no other cell wants it (`cpu.max`). CPU weights: the proportions in
+//! which siblings get the time that all of them want (`cpu.weight`).
 
-use crate::limits::SHARE_PERIOD;
+use crate::limits::CPU_LIMIT_PERIOD;
 use pando_abi::limits::{DEFAULT_CPU_WEIGHT, MAX_CPU_WEIGHT};
 use std::time::Duration;
 
-/// The denominator of a share: parts per million.
+/// The denominator of a limit: parts per million.
 const WHOLE: u32 = 1_000_000;
 
 /// A part of one vCPU's time: more than 0, at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Share(u32);
+pub struct CpuLimit(u32);
 
-impl Share {
-    /// Converts a number from 0 (exclusive) to 1 into a share, in steps of one millionth. `None` for any other number.
+impl CpuLimit {
+    /// Converts a number from 0 (exclusive) to 1 into a limit, in steps of one millionth. `None` for any other number.
     #[must_use]
-    pub fn new(part: f64) -> Option<Share> {
-        // Rounded up, so that no share becomes 0.
-        (part > 0.0 && part <= 1.0).then(|| Share((part * f64::from(WHOLE)).ceil() as u32))
+    pub fn new(part: f64) -> Option<CpuLimit> {
+        // Rounded up, so that no limit becomes 0.
+        (part > 0.0 && part <= 1.0).then(|| CpuLimit((part * f64::from(WHOLE)).ceil() as u32))
     }
 
-    /// The share as a number from 0 to 1.
+    /// The limit as a number from 0 to 1.
     #[must_use]
     pub fn part(self) -> f64 {
         f64::from(self.0) / f64::from(WHOLE)
@@ -29,7 +29,7 @@ impl Share {
 
     /// CPU time in each period.
     pub(crate) fn budget(self) -> Duration {
-        SHARE_PERIOD / WHOLE * self.0
+        CPU_LIMIT_PERIOD / WHOLE * self.0
     }
 }
 
@@ -56,16 +56,16 @@ impl Weight {
 
 #[cfg(test)]
 mod tests {
-    use super::Share;
-    use crate::limits::SHARE_PERIOD;
+    use super::CpuLimit;
+    use crate::limits::CPU_LIMIT_PERIOD;
     use std::time::Duration;
 
     #[test]
     fn a_share_is_more_than_nothing_and_at_most_all() {
         for part in [0.0, -0.5, 1.000_001, f64::NAN, f64::INFINITY] {
-            assert_eq!(Share::new(part), None, "{part}");
+            assert_eq!(CpuLimit::new(part), None, "{part}");
         }
-        assert_eq!(Share::new(1.0).map(Share::budget), Some(SHARE_PERIOD));
-        assert!(Share::new(1e-300).is_some_and(|share| share.budget() > Duration::ZERO));
+        assert_eq!(CpuLimit::new(1.0).map(CpuLimit::budget), Some(CPU_LIMIT_PERIOD));
+        assert!(CpuLimit::new(1e-300).is_some_and(|limit| limit.budget() > Duration::ZERO));
     }
 }

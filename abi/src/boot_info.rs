@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data around a cell's code: the ELF note of its image, and the block of arguments.
+//! Boot information: the ELF note of an image, the table of volumes, and the block of arguments.
 //!
 //! An image for cells is a static ELF file. It carries one note of name [`NAME`] and type [`TYPE`] whose description is the
 //! interface's version as a little-endian 32-bit number. The kernel's side refuses an image without it, or with another version.
