@@ -159,10 +159,10 @@ impl Shared {
                             state = relieved;
                             continue;
                         }
-                        (mut unrelieved, false) => {
-                            restore.finish().release(&mut unrelieved.frames);
-                            unrelieved.lose(id, end_for(shortage));
-                            return (unrelieved, false);
+                        (unrelieved, false) => {
+                            state = unrelieved;
+                            state.lose(id, end_for(shortage));
+                            shortage.to_string()
                         }
                     }
                 }
