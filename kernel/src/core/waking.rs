@@ -161,7 +161,6 @@ impl Shared {
                         }
                         (unrelieved, false) => {
                             state = unrelieved;
-                            state.lose(id, end_for(shortage));
                             shortage.to_string()
                         }
                     }
@@ -184,7 +183,7 @@ impl Shared {
     }
 
     /// Frees memory for a cell that wakes up; if nothing else helps, by the end of the cell that the policy chooses. `false`: nothing
-    /// helps, or that cell is the one that wakes up.
+    /// helps, or that cell is the one that wakes up, which has ended.
     fn relieve<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -197,7 +196,10 @@ impl Shared {
         }
         let mut state = self.lock();
         let victim = state.victim().filter(|victim| shortage == Shortage::Machine && *victim != id);
-        let Some(victim) = victim else { return (state, false) };
+        let Some(victim) = victim else {
+            state.lose(id, end_for(shortage));
+            return (state, false);
+        };
         state.request_end(victim, End::MachineFull);
         self.notify(&mut state);
         attempts.is_flushed = false;
