@@ -331,7 +331,7 @@ fn a_cell_waits_until_another_one_has_fallen_asleep_on_request() {
         let (release, is_released) = mpsc::channel();
         swap.before_put(move || {
             begins.send(()).expect("the test waits");
-            is_released.recv().expect("the test goes on");
+            is_released.recv_timeout(2 * TIMEOUT).expect("the test goes on");
         });
         std::thread::scope(|scope| {
             let sleep = scope.spawn(|| kernel.sleep(large));
