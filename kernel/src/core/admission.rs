@@ -105,7 +105,8 @@ impl State {
         true
     }
 
-    /// Admits a queued cell that a request needs now, if there is memory for it; `true` if a cell has become runnable.
+    /// Admits a queued cell that a request needs now, if there is memory for it. `true`: a vCPU has work, a cell that is runnable or memory
+    /// to free.
     pub(super) fn expedite(&mut self, id: CellId) -> bool {
         self.gatekeeper.expedite(id);
         // Otherwise a vCPU frees memory for it.

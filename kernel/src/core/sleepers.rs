@@ -239,6 +239,11 @@ impl Sleepers {
         self.swap_outs > 0 || self.leaving > 0
     }
 
+    /// The same, for a caller that waits for it: only other threads make it happen.
+    pub(super) fn does_another_thread_free_memory(&self) -> bool {
+        self.leaving > 0 || (self.has_threads && self.swap_outs > 0)
+    }
+
     /// Whether cells wait for the thread that puts them to sleep because memory is short.
     pub(super) fn has_swap_outs(&self) -> bool {
         !self.swap_out_queue.is_empty()

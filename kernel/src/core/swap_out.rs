@@ -76,7 +76,7 @@ impl Kernel {
         while state.frames.available() < pages {
             let found = state.take_longest_idle(shared.machine.now(), false);
             match found {
-                IdleSearch::None if state.sleepers.is_any_leaving() => drop(shared.await_change(state)),
+                IdleSearch::None if state.sleepers.does_another_thread_free_memory() => drop(shared.await_change(state)),
                 IdleSearch::None => return false,
                 IdleSearch::Found(id) => {
                     drop(state);
@@ -173,7 +173,7 @@ impl Shared {
         // One that falls asleep frees memory, however long that takes.
         let may_idle = state.has_busy_cells(0) || state.has_deferred(now);
         let may_sleep = state.sleepers.has_threads && state.can_swap_out(now) && may_idle && !is_over;
-        if !may_sleep && !state.sleepers.is_any_leaving() {
+        if !may_sleep && !state.sleepers.does_another_thread_free_memory() {
             return None;
         }
         attempts.begin();
