@@ -238,12 +238,13 @@ fn cells_are_admitted_when_an_idle_one_can_sleep_again() {
 fn an_operator_does_not_wait_for_a_cell_that_nobody_puts_to_sleep_meanwhile() {
     for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
         let idle = hoarder(&mut lab, 200, IDLE);
-        let waits = lab.cell_with(b"\xf4", PageCount(300));
+        let [waits, built] = [(); 2].map(|()| lab.cell_with(b"\xf4", PageCount(300)));
         lab.kernel.settle();
         lab.kernel.withhold(lab.kernel.free());
         // This chooses the idle cell, which the next turn would put to sleep.
         lab.kernel.start(waits).expect("it was not started before");
-        assert!(!lab.kernel.make_available(PageCount(1)), "there is no other");
+        let flags = MapFlags::eager(Permissions::READ_WRITE);
+        assert!(lab.kernel.map(built, SLOT_SIZE, PageCount(1), flags).is_err(), "there is no other");
         lab.finish(waits);
         assert!(matches!(lab.kernel.inspect(idle).expect("it lives").0, RunState::Asleep { .. }));
     }
