@@ -5,6 +5,8 @@ use super::ManagerError;
 use super::budget::Charge;
 use crate::root::RootGuard;
 use crate::template::{Manifest, OpenTemplate, TemplateError};
+use crate::view::PreparedView;
+use crate::view_images::ViewImages;
 use pando_kernel::{CellId, ConsolePort, Stream};
 use pando_oci::OpenImage;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 const OUTPUT_KEPT: usize = 4096;
 
 /// A file's identity: device, inode, length, and time of change.
-pub(super) type FileVersion = (u64, u64, u64, i64, i64);
+pub(super) type FileVersion = pando_store::FileIdentity;
 
 /// The result of loading a template.
 pub(super) enum LoadState {
@@ -43,8 +45,8 @@ pub(crate) struct LoadedTemplate {
     _charge: Option<Charge>,
     /// Files on the host that it sees have changed: its next clones may not be able to read them.
     changed: Arc<AtomicBool>,
-    /// The container image of a view; held, so that it is not removed.
-    _image: Option<OpenImage>,
+    /// The container image of a view, and the kept images of a template; held, so that they are not removed.
+    _held: (Option<OpenImage>, Option<ViewImages>),
 }
 
 impl LoadedTemplate {
@@ -53,11 +55,14 @@ impl LoadedTemplate {
         root: RootGuard,
         template: &OpenTemplate,
         version: FileVersion,
-        (changed, image): (Arc<AtomicBool>, Option<OpenImage>),
+        view: PreparedView,
         used: u64,
         charge: Charge,
     ) -> LoadedTemplate {
-        let (manifest, is_forced) = (Arc::new(template.manifest().clone()), template.is_forced());
+        let PreparedView { changed, image, view_images, .. } = view;
+        // Sessions are paused with the images only if these are there.
+        let manifest = if view_images.is_some() { template.manifest().clone() } else { template.manifest().without_images() };
+        let (manifest, is_forced) = (Arc::new(manifest), template.is_forced());
         let (version, used, _charge) = (Some(version), AtomicU64::new(used), Some(charge));
         LoadedTemplate {
             nesting_root: OnceLock::new(),
@@ -69,14 +74,25 @@ impl LoadedTemplate {
             used,
             _charge,
             changed,
-            _image: image,
+            _held: (image, view_images),
         }
     }
 
     /// A template without a file.
     pub(super) fn in_memory(root: RootGuard, manifest: Manifest, is_forced: bool) -> LoadedTemplate {
         let (nesting_root, used, changed, manifest) = (OnceLock::new(), AtomicU64::new(0), Arc::default(), Arc::new(manifest));
-        LoadedTemplate { nesting_root, root, base: None, manifest, is_forced, version: None, used, _charge: None, changed, _image: None }
+        LoadedTemplate {
+            nesting_root,
+            root,
+            base: None,
+            manifest,
+            is_forced,
+            version: None,
+            used,
+            _charge: None,
+            changed,
+            _held: (None, None),
+        }
     }
 
     /// The root of a view.
@@ -87,7 +103,7 @@ impl LoadedTemplate {
         image: Option<OpenImage>,
         charge: Charge,
     ) -> LoadedTemplate {
-        LoadedTemplate { changed, _charge: Some(charge), _image: image, ..LoadedTemplate::in_memory(root, manifest, false) }
+        LoadedTemplate { changed, _charge: Some(charge), _held: (image, None), ..LoadedTemplate::in_memory(root, manifest, false) }
     }
 
     /// A copy of a running clone of `template`, which has a cell of its own and everything else of the template. Nothing names it: it is
@@ -97,6 +113,25 @@ impl LoadedTemplate {
         let base = Arc::clone(template.base.as_ref().unwrap_or(template));
         let held = LoadedTemplate::in_memory(root, Manifest::clone(&template.manifest), template.is_forced);
         LoadedTemplate { base: Some(base), ..held }
+    }
+
+    /// A template of this version of its file that was just frozen: a copy of a clone of `template`.
+    pub(super) fn frozen(
+        template: &Arc<LoadedTemplate>,
+        root: RootGuard,
+        manifest: Manifest,
+        (version, used): (FileVersion, u64),
+        is_forced: bool,
+    ) -> LoadedTemplate {
+        let copy = LoadedTemplate::copy_of_clone(template, root);
+        let changed = Arc::clone(&copy.base().changed);
+        let (version, used) = (Some(version), AtomicU64::new(used));
+        LoadedTemplate { manifest: Arc::new(manifest), is_forced, version, used, changed, ..copy }
+    }
+
+    /// Whether it is a copy of a clone of another template, whose files it uses.
+    pub(super) fn is_copy(&self) -> bool {
+        self.base.is_some()
     }
 
     /// The template whose files it uses: itself, or the one of which it is a copy.

@@ -4,8 +4,12 @@
 use super::{TemplateError, TemplateName, TemplateSpec};
 use crate::environment::HostEnvironment;
 use crate::host;
+use crate::view::ViewError;
 use crate::view::{ImageSpec, PreparedView, User, ViewSpec, VolumeSpec};
-use pando_launch::Program;
+use crate::view_images::{ImageUse, KeptImage, ViewImages};
+use pando_image::BlockError;
+use pando_kernel::CellImage;
+use pando_launch::{Program, Volume};
 use pando_machine::PageCount;
 use pando_store::TemplateFile;
 use serde::{Deserialize, Serialize};
@@ -45,6 +49,9 @@ pub struct Manifest {
     directory: Option<PathBuf>,
     /// Differs if its view of the host differs.
     fingerprint: u64,
+    /// The images that are kept with it, with what its memory depends on in them; none in templates of earlier versions.
+    #[serde(default)]
+    pub(crate) view_images: Vec<KeptImage>,
     /// Its memory limit, in pages of 4 KiB.
     memory: u64,
     /// When it was created: seconds since 1970.
@@ -92,6 +99,7 @@ impl Manifest {
             environment: program.environment.into_iter().filter_map(|line| String::from_utf8(line).ok()).collect(),
             directory: Some(view.directory.clone()),
             fingerprint,
+            view_images: environment.view_images.as_ref().map(ViewImages::images).unwrap_or_default(),
             memory: spec.limits.memory().0,
             created: now(),
             standard: spec.is_standard,
@@ -119,6 +127,7 @@ impl Manifest {
             environment: program.environment.iter().filter_map(|line| String::from_utf8(line.clone()).ok()).collect(),
             directory: Some(text(&program.directory)?.into()),
             fingerprint: 0,
+            view_images: Vec::new(),
             memory: program.memory.0,
             created: now(),
             standard: spec.is_standard,
@@ -130,6 +139,28 @@ impl Manifest {
         Manifest { name: name.to_string(), created: now(), standard: false, ..self.clone() }
     }
 
+    /// The bytes in the file of a template with this state, which also depends on files of these volumes. `is_new`: nothing but its
+    /// creation has read them.
+    pub(super) fn encode_for(&self, volumes: &[Volume], cell: &CellImage, is_new: bool) -> Vec<u8> {
+        let mut manifest = self.clone();
+        let added = (0..).zip(&mut manifest.view_images).try_for_each(|(number, image)| image.add_files(volumes, cell, number, is_new));
+        if added.is_err() {
+            // An image is damaged, so the template depends on the host. That has no later versions.
+            manifest.view_images.clear();
+            manifest.fingerprint = if volumes.iter().all(|volume| volume.image().later_versions().is_empty()) {
+                manifest.fingerprint
+            } else {
+                !manifest.fingerprint
+            };
+        }
+        manifest.encode()
+    }
+
+    /// Without its images: it depends on the host.
+    pub(crate) fn without_images(&self) -> Manifest {
+        Manifest { view_images: Vec::new(), ..self.clone() }
+    }
+
     /// Reads the recipe of a saved template.
     ///
     /// # Errors
@@ -139,12 +170,13 @@ impl Manifest {
         // The file is not trusted.
         let manifest = manifest
             .filter(|manifest| manifest.name.parse::<TemplateName>().is_ok())
+            .filter(|manifest| manifest.view_images.iter().all(KeptImage::is_possible))
             .ok_or_else(|| TemplateError::NoRecipe(path.into()))?;
         Ok(Manifest { memory: manifest.memory.min(host::memory().0), ..manifest })
     }
 
     /// The bytes in the file.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("text and numbers can be written")
     }
 
@@ -153,6 +185,8 @@ impl Manifest {
     /// # Errors
     /// They are missing or have changed.
     pub(super) fn find(&self, environment: &HostEnvironment) -> Result<PreparedView, TemplateError> {
+        let view_images = self.open_view_images(environment)?;
+        let environment = &HostEnvironment { view_images, ..environment.clone() };
         let volumes = self.volumes.iter().map(|(host, cell)| VolumeSpec {
             host: host.clone(),
             cell: cell.clone(),
@@ -181,6 +215,22 @@ impl Manifest {
         if fingerprint == self.fingerprint { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
     }
 
+    /// Its kept images. `None`: the view is made of the host as it is.
+    fn open_view_images(&self, environment: &HostEnvironment) -> Result<Option<ViewImages>, TemplateError> {
+        let Some(directory) = template_directory(environment).filter(|_| !self.view_images.is_empty()) else { return Ok(None) };
+        // A built-in template is created again when the host's software changes.
+        let mode = if self.standard { ImageUse::Pause } else { ImageUse::View };
+        let opened = ViewImages::open(&directory, &self.view_images, mode).map_err(|error| match error {
+            BlockError::Changed(path) => TemplateError::ChangedFile { name: self.name.clone(), path },
+            error => ViewError::Image(error.into()).into(),
+        })?;
+        // Blocks of later versions have their numbers in these images only.
+        if opened.is_none() && self.view_images.iter().any(|image| !image.later.is_empty()) {
+            return Err(TemplateError::Changed(self.name.clone()));
+        }
+        Ok(opened)
+    }
+
     /// The user that the program runs as.
     pub fn user(&self) -> User {
         User { user: self.user.0, group: self.user.1 }
@@ -200,6 +250,11 @@ impl Manifest {
     pub fn memory(&self) -> PageCount {
         PageCount(self.memory)
     }
+}
+
+/// The caller's directory of templates, which may not exist.
+pub(super) fn template_directory(environment: &HostEnvironment) -> Option<PathBuf> {
+    Some(environment.data.as_ref()?.join("templates"))
 }
 
 /// The current time in seconds since 1970.

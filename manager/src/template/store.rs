@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The directory of templates: one file per variant, under the template's name.
 
+use super::manifest::template_directory;
 use super::{Manifest, OpenTemplate, TemplateError, TemplateName, TemplateRef};
 use crate::environment::HostEnvironment;
 use crate::report::Reporter;
+use crate::view_images::remove_unused;
 use pando_kernel::{CellId, Kernel};
+use pando_launch::Volume;
 use pando_oci::Users;
+use pando_store::FileIdentity;
+use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -28,8 +33,7 @@ impl TemplateStore {
     /// # Errors
     /// The environment does not name one.
     pub fn of(environment: &HostEnvironment) -> Result<TemplateStore, TemplateError> {
-        let directory = environment.data.as_ref().ok_or(TemplateError::NoDirectory)?.join("templates");
-        Ok(TemplateStore { directory })
+        Ok(TemplateStore { directory: template_directory(environment).ok_or(TemplateError::NoDirectory)? })
     }
 
     /// The directory.
@@ -161,18 +165,41 @@ impl TemplateStore {
         let to = self.file(name);
         let failed = |source| TemplateError::File { path: to.clone(), source };
         file.as_file().sync_all().map_err(failed)?;
+        let replaced = self.view_images(name);
         file.persist(&to).map_err(|error| failed(error.error))?;
-        self.keep_first(name, 1)
+        self.keep_first(name, 1)?;
+        self.remove_unused_views(replaced);
+        Ok(())
     }
 
-    /// Stores a frozen clone of a template, which was created as the manifest says, as a template of its own; see [`pando_store::save`].
+    /// Stores a frozen clone of a template, which sees these volumes, as a template of its own, with this recipe; see
+    /// [`pando_store::save`]. Returns the identity of its file.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save_clone(&self, template: &Manifest, kernel: &Kernel, clone: CellId, name: &TemplateName) -> Result<(), TemplateError> {
-        let manifest = template.renamed(name);
-        pando_store::save(kernel, clone, &self.file(name), &manifest.encode())?;
-        self.keep_first(name, 1)
+    pub(crate) fn save_clone(
+        &self,
+        (manifest, volumes): (&Manifest, &[Volume]),
+        kernel: &Kernel,
+        clone: CellId,
+        name: &TemplateName,
+    ) -> Result<FileIdentity, TemplateError> {
+        let replaced = self.view_images(name);
+        let saved = pando_store::save(kernel, clone, &self.file(name), &|image| manifest.encode_for(volumes, image, false))?;
+        self.keep_first(name, 1)?;
+        self.remove_unused_views(replaced);
+        Ok(saved.file)
+    }
+
+    /// Checks that the images are there that a template with this recipe needs.
+    ///
+    /// # Errors
+    /// One is missing.
+    pub(crate) fn check_view_images(&self, manifest: &Manifest) -> Result<(), TemplateError> {
+        match manifest.view_images.iter().find(|image| !image.exists(&self.directory)) {
+            Some(image) => Err(TemplateError::ImageMissing { name: manifest.name.clone(), image: image.name.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// Removes a template.
@@ -180,12 +207,44 @@ impl TemplateStore {
     /// # Errors
     /// There is none, or the host refuses.
     pub fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
-        let all = self.variants(name);
+        let (all, names) = (self.variants(name), self.view_images(name));
         if all.is_empty() {
             return Err(TemplateError::Missing(name.to_string()));
         }
         // The first variant is removed last: it marks that the template exists.
-        all.into_iter().rev().try_for_each(remove_file)
+        all.into_iter().rev().try_for_each(remove_file)?;
+        self.remove_unused_views(names);
+        Ok(())
+    }
+
+    /// The names of the kept images of a template, if it exists.
+    pub(super) fn view_images(&self, name: &TemplateName) -> BTreeSet<String> {
+        let opened = self.variants(name).into_iter().filter_map(|file| OpenTemplate::open(&file).ok());
+        opened.flat_map(|template| template.manifest().view_images.clone()).map(|image| image.name).collect()
+    }
+
+    /// Removes those images of views that no template needs any more.
+    pub(super) fn remove_unused_views(&self, names: BTreeSet<String>) {
+        remove_unused(&self.directory, names, |unused| self.retain_unused(unused).is_ok());
+    }
+
+    /// Removes the names of images that templates need.
+    fn retain_unused(&self, unused: &mut BTreeSet<String>) -> Result<(), TemplateError> {
+        for (name, _) in self.all()? {
+            for file in self.variants(&name) {
+                match OpenTemplate::open(&file) {
+                    Ok(template) => template.manifest().view_images.iter().for_each(|image| _ = unused.remove(&image.name)),
+                    // It may need any of them.
+                    Err(error @ TemplateError::Store(pando_store::Error::Read { .. })) => return Err(error),
+                    // No start can use it.
+                    Err(_) => {}
+                }
+            }
+            if unused.is_empty() {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -96,3 +96,63 @@ fn a_link_in_the_place_of_a_directory_leads_nowhere() {
     symlink(&elsewhere, tree.join("inner")).unwrap();
     assert!(matches!(text(&kept.image, "inner/file"), Err(Error::Changed(_))));
 }
+
+#[test]
+fn an_image_that_is_opened_again_knows_later_versions_by_the_same_blocks() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let write = |name: &str, content: &str| fs::write(tree.join(name), content).unwrap();
+    (0..300).for_each(|number| write(&format!("f{number}"), &number.to_string()));
+    let cache = Cache::new(above.path().join("kept"));
+    cache.store(&builder(&tree).image().unwrap(), 0).unwrap();
+    let first = cache.open().unwrap().image;
+    for name in ["f7", "f299"] {
+        write(name, name);
+    }
+    // The order in which the inodes are read decides.
+    assert_eq!((text(&first, "f299").unwrap(), text(&first, "f7").unwrap()), ("f299".into(), "f7".into()));
+    let later = first.later_versions();
+    assert_eq!(later.len(), 2);
+    let used = first.read_files();
+    let mut again = cache.open().unwrap().image;
+    again.restore(&used, &later).unwrap();
+    for (block, ..) in &later {
+        let (mut before, mut after) = (vec![0; 4096], vec![1; 4096]);
+        first.read_blocks((*block).into(), &mut before).unwrap();
+        again.read_blocks((*block).into(), &mut after).unwrap();
+        assert!(before == after && before[0] == b'f');
+    }
+    assert_eq!(again.later_versions(), later);
+    // A file that changes once more gets other blocks, and one that the memory depends on is not accepted.
+    write("f7", "once more");
+    assert!(matches!(cache.open().unwrap().image.restore(&used, &later), Err(pando_image::BlockError::Changed(_))));
+    let mut third = cache.open().unwrap().image;
+    third.restore(&[], &later).unwrap();
+    assert_eq!(text(&third, "f7").unwrap(), "once more");
+    assert_eq!(third.later_versions().len(), 3);
+    // Records that no image has made.
+    let mut crafted = later.clone();
+    crafted.reverse();
+    assert!(cache.open().unwrap().image.restore(&[], &crafted).is_err());
+    assert!(cache.open().unwrap().image.restore(&[u32::MAX], &[]).is_err());
+}
+
+#[test]
+fn an_image_is_stale_only_if_it_would_show_something_else() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let write = |name: &str, content: &str| fs::write(tree.join(name), content).unwrap();
+    (0..300).for_each(|number| write(&format!("f{number}"), &number.to_string()));
+    let cache = Cache::new(above.path().join("kept"));
+    cache.store(&builder(&tree).image().unwrap(), 0).unwrap();
+    let mut image = cache.open().unwrap().image;
+    image.restore(&[], &[]).unwrap();
+    fs::remove_file(tree.join("f7")).unwrap();
+    // However often it is opened, the name is there, and the content is gone.
+    assert!(text(&image, "f7").is_err() && !image.is_stale());
+    assert_eq!(text(&image, "f8").unwrap(), "8");
+    write("f8", "later");
+    assert!(text(&image, "f8").is_err() && image.is_stale());
+}
