@@ -136,13 +136,15 @@ fn session_template(fixture: &Fixture, shown: &std::path::Path) -> String {
 fn a_paused_session_reads_what_it_knew_of_files_that_changed_before() {
     needs_kvm!();
     let (fixture, shown) = template(600);
+    // Their inodes are far from each other, so that they are not read at once.
+    let path = |name: &str| shown.join("many").join(if name == "a" { "0a" } else { "zb" });
     for name in ["a", "b"] {
-        fs::write(shown.join(name), "before").expect("there is room");
+        fs::write(path(name), "before").expect("there is room");
     }
     let directory = session_template(&fixture, &shown);
-    let content = |name: &str| format!("{name} {}", name.repeat(9000));
+    let content = |name: &str| format!("{name} {}", name.repeat(400_000));
     for name in ["a", "b"] {
-        fs::write(shown.join(name), content(name)).expect("there is room");
+        fs::write(path(name), content(name)).expect("there is room");
     }
     let start = |service: &Service, template: &str| {
         let cell = service.json("POST", "/v1/cells", json!({ "template": template }));
@@ -151,7 +153,7 @@ fn a_paused_session_reads_what_it_knew_of_files_that_changed_before() {
     let sum = "print(file.name[-1], {ord(c) for c in set(file.read())}, flush=True)";
     let service = fixture.serve(&["--show", &directory]);
     let place = start(&service, "session");
-    run(&service, &place, &format!("file = open('{directory}/b'); print(file.read(1), 'first', flush=True)"));
+    run(&service, &place, &format!("file = open('{directory}/many/zb'); print(file.read(1), 'first', flush=True)"));
     hear(&service, &place, "b first");
     hear(&service, &place, "exit_code");
     service.json("POST", &format!("{place}/freeze"), json!({ "name": "paused" }));
@@ -159,30 +161,34 @@ fn a_paused_session_reads_what_it_knew_of_files_that_changed_before() {
     // Another clone reads the other file first.
     let service = fixture.serve(&["--show", &directory]);
     let other = start(&service, "session");
-    run(&service, &other, &format!("file = open('{directory}/a'); {sum}"));
+    run(&service, &other, &format!("file = open('{directory}/many/0a'); {sum}"));
     hear(&service, &other, "a {32, 97}");
     for name in ["paused", "paused"] {
         let place = start(&service, name);
-        run(&service, &place, &format!("{sum}\nfile = open('{directory}/a'); {sum}"));
-        hear(&service, &place, "b {32, 98}");
+        run(
+            &service,
+            &place,
+            &format!("first = file; file = open('{directory}/many/0a'); {sum}\nfile, first = first, file; {sum}\nfile = first"),
+        );
         hear(&service, &place, "a {32, 97}");
+        hear(&service, &place, "b {32, 98}");
         hear(&service, &place, "exit_code");
         service.json("POST", &format!("{place}/freeze"), json!({ "name": "again", "replace": true }));
     }
     drop(service);
     let service = fixture.serve(&["--show", &directory]);
     let place = start(&service, "again");
-    run(&service, &place, &format!("file.seek(0); {sum}\nfile = open('{directory}/b'); {sum}"));
+    run(&service, &place, &format!("file.seek(0); {sum}\nfile = open('{directory}/many/zb'); {sum}"));
     hear(&service, &place, "a {32, 97}");
     hear(&service, &place, "b {32, 98}");
     // A file that changes again is an error, or the present content, and nothing between.
     hear(&service, &place, "exit_code");
     service.json("POST", &format!("{place}/freeze"), json!({ "name": "again", "replace": true }));
     drop(service);
-    fs::write(shown.join("b"), "c".repeat(9000)).expect("there is room");
+    fs::write(path("b"), "c".repeat(9000)).expect("there is room");
     let service = fixture.serve(&["--show", &directory]);
     let place = start(&service, "again");
-    run(&service, &place, &format!("file = open('{directory}/b'); {sum}"));
+    run(&service, &place, &format!("file = open('{directory}/many/zb'); {sum}"));
     hear(&service, &place, "b {99}");
 }
 
