@@ -143,7 +143,8 @@ impl HostBlocks {
         })
     }
 
-    /// Reads whole blocks; those without an extent are zero.
+    /// Reads whole blocks; those without an extent are zero. Spare ones without an extent are an error: memory that knows them had a file
+    /// there.
     pub(crate) fn read(&self, mut first: u64, buffer: &mut [u8], replaced: Option<&Replaced>) -> Result<(), BlockError> {
         let mut rest = buffer;
         while !rest.is_empty() {
@@ -152,6 +153,7 @@ impl HostBlocks {
             let (piece, remaining) = rest.split_at_mut((run * BLOCK_SIZE) as usize);
             match self.extent(first)?.filter(|(extent, _)| extent.blocks_left(first) > 0) {
                 Some((extent, version)) => self.read_extent(&extent, version, first, piece, replaced)?,
+                None if first >= self.tables.content_end()? => return Err(BlockError::NoFile { block: first }),
                 None => piece.fill(0),
             }
             (rest, first) = (remaining, first + run);

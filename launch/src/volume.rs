@@ -60,7 +60,7 @@ impl ImageDisk {
     fn report(&self, error: &BlockError) {
         let file = match error {
             BlockError::Changed(path) | BlockError::Host { path, .. } => Some(path.clone()),
-            BlockError::Outside { .. } | BlockError::Damaged(_) => None,
+            BlockError::Outside { .. } | BlockError::NoFile { .. } | BlockError::Damaged(_) => None,
         };
         let is_stale = self.image.is_stale();
         // The set is consistent even if a thread panicked.
