@@ -193,7 +193,10 @@ impl HostBlocks {
         if outcome.is_ok() {
             return outcome;
         }
-        self.note_changed(extent.file, &record.version);
+        // Other errors of the host may be gone at the next attempt.
+        if matches!(outcome, Err(BlockError::Changed(_))) {
+            self.note_changed(extent.file, &record.version);
+        }
         // It may just have been replaced or removed.
         match replaced.and_then(|replaced| replaced.read(&record.version, extent.offset.saturating_add(skipped), data)) {
             Some(Ok(true)) => Ok(()),
