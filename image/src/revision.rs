@@ -152,6 +152,23 @@ impl Revisions {
         is_possible
     }
 
+    /// How many spare blocks have been given to content.
+    pub(crate) fn given(&self) -> u32 {
+        let (next, end) = self.spare;
+        u32::try_from(next.saturating_sub(end.saturating_sub(SPARE_BLOCKS))).unwrap_or(u32::MAX)
+    }
+
+    /// Reserves this many spare blocks, which other content has had. `false`: there are not as many, or some behind them have content.
+    pub(crate) fn reserve(&mut self, given: u32) -> bool {
+        let (next, end) = self.spare;
+        let reserved = end.saturating_sub(SPARE_BLOCKS).saturating_add(given.into());
+        let is_possible = (next..=end).contains(&reserved);
+        if is_possible {
+            self.spare.0 = reserved;
+        }
+        is_possible
+    }
+
     /// All content in spare blocks, in the order of the blocks.
     pub(crate) fn list(&self) -> impl Iterator<Item = &(Extent, Version)> {
         self.extents.values()

@@ -8,12 +8,12 @@
 //! stored. An image is removed if no template in the directory names it and nobody has locked it. A lock of the directory excludes
 //! additions and removals at the same time, also by other processes.
 
-use pando_image::{BlockError, Cache, CachedImage, Image, LaterVersion, open_cache_file};
+use pando_image::{BlockError, Cache, CachedImage, Image, LaterVersion, LaterVersions, open_cache_file};
 use pando_kernel::CellImage;
 use pando_launch::Volume;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -31,8 +31,11 @@ const LOCK: &str = "lock";
 const UNFINISHED: &str = "unfinished";
 /// The time between complete searches: images are left over if a process is killed, or if the last cell that used them was not stored.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(3600);
-/// Maximal number of files of an image that are compared at each start; a number of up to ten digits is stored for each.
+/// Maximal number of files of a template's images that are compared at each start; a number of up to ten digits is stored for each.
 const USED_FILES_MAX: usize = 1 << 16;
+/// Maximal number of later versions that are recorded for all images of a template, some 100 bytes each: they must not fill the index of
+/// its file.
+const LATER_MAX: usize = 1 << 15;
 /// Attempts to lock an image that is being replaced.
 const ATTEMPTS: usize = 8;
 
@@ -43,8 +46,11 @@ pub(crate) struct KeptImage {
     pub(crate) name: String,
     /// The files that the template has read or mapped, by their first blocks.
     pub(crate) used: BTreeSet<u32>,
-    /// Later versions of files, which have block numbers in the template's memory.
-    pub(crate) later: Vec<LaterVersion>,
+    /// How many spare blocks of the image the template's memory may know; see [`LaterVersions`].
+    #[serde(default)]
+    given: u32,
+    /// Later versions of files, which have some of these blocks.
+    later: Vec<LaterVersion>,
 }
 
 /// How kept images are used.
@@ -73,7 +79,8 @@ struct OpenKeptImage {
     opened: Option<CachedImage>,
     /// Until the view has taken it, or one of the host that is the same.
     is_free: bool,
-    _lock: File,
+    /// The file, locked.
+    lock: Arc<File>,
 }
 
 impl ViewImages {
@@ -95,8 +102,8 @@ impl ViewImages {
             let opened = match mode {
                 ImageUse::View => {
                     let Some(mut found) = Cache::new(path).open() else { return Ok(None) };
-                    let used: Vec<u32> = image.used.iter().copied().collect();
-                    match found.image.restore(&used, &image.later) {
+                    let later = LaterVersions { given: image.given, readable: image.later.clone() };
+                    match found.image.restore(&image.used, &later) {
                         Err(BlockError::Damaged(_)) => return Ok(None),
                         restored => restored?,
                     }
@@ -104,7 +111,7 @@ impl ViewImages {
                 }
                 ImageUse::New | ImageUse::Pause => None,
             };
-            all.push(OpenKeptImage { image: image.clone(), opened, is_free: true, _lock: lock });
+            all.push(OpenKeptImage { image: image.clone(), opened, is_free: true, lock: lock.into() });
         }
         Ok(Some(ViewImages { directory, images: Arc::new(Mutex::new(all)), mode }))
     }
@@ -117,6 +124,22 @@ impl ViewImages {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         locked(&self.images).len()
+    }
+
+    /// Whether the view has taken all of them.
+    pub(crate) fn are_taken(&self) -> bool {
+        locked(&self.images).iter().all(|open| !open.is_free)
+    }
+
+    /// The name of one that is no longer in the directory, or is damaged there.
+    pub(crate) fn missing(&self) -> Option<String> {
+        let all: Vec<(String, Arc<File>)> =
+            locked(&self.images).iter().map(|open| (open.image.name.clone(), Arc::clone(&open.lock))).collect();
+        let is_missing = |(name, lock): &(String, Arc<File>)| {
+            let path = self.directory.join(name);
+            !is_named(&path, lock) || Cache::new(path).open().is_none()
+        };
+        all.into_iter().find(is_missing).map(|(name, _)| name)
     }
 
     /// The image that shows this.
@@ -138,8 +161,8 @@ impl ViewImages {
                 let Ok(lock) = self.store(&name, image, cache, host_fingerprint) else { return };
                 let mut all = locked(&self.images);
                 image.set_number(all.len() as u32);
-                let image = KeptImage { name, used: BTreeSet::new(), later: Vec::new() };
-                all.push(OpenKeptImage { image, opened: None, is_free: false, _lock: lock });
+                let image = KeptImage { name, used: BTreeSet::new(), given: 0, later: Vec::new() };
+                all.push(OpenKeptImage { image, opened: None, is_free: false, lock: lock.into() });
             }
             ImageUse::Pause => {
                 if let Some((number, found)) = first_free(&mut locked(&self.images), shown) {
@@ -187,51 +210,106 @@ fn first_free(all: &mut [OpenKeptImage], shown: u64) -> Option<(u32, &mut OpenKe
 impl KeptImage {
     /// Whether it could have been stored by this program.
     pub(crate) fn is_possible(&self) -> bool {
-        is_plain(&self.name) && self.used.len() <= USED_FILES_MAX
+        is_plain(&self.name) && self.used.len() <= USED_FILES_MAX && self.later.len() <= LATER_MAX
     }
 
-    /// Whether its file is there.
-    pub(crate) fn exists(&self, templates: &Path) -> bool {
-        templates.join(DIRECTORY).join(&self.name).exists()
-    }
-
-    /// Adds the files on which a cell depends: those that it has mapped, and all that were read of the image, if it is a new template's.
-    /// Files beyond a limit are compared when they are read, and not at the start.
-    ///
-    /// # Errors
-    /// The image is damaged.
-    pub(crate) fn add_files(&mut self, volumes: &[Volume], cell: &CellImage, number: u32, is_new: bool) -> Result<(), BlockError> {
-        let volume = volumes.iter().enumerate().find(|(_, volume)| volume.image().number() == Some(number));
-        let Some((disk, volume)) = volume else { return Ok(()) };
-        let image = volume.image();
-        let read = if is_new { image.read_files() } else { Vec::new() };
-        let room = USED_FILES_MAX.saturating_sub(self.used.len());
-        let mapped = image.files_of(&cell.mapped_blocks(disk))?;
-        self.used.extend(mapped.into_iter().chain(read).take(room));
-        self.later = image.later_versions();
-        Ok(())
+    /// Whether the template's memory knows blocks of later versions. They have their numbers in this image only.
+    pub(crate) fn has_later_versions(&self) -> bool {
+        self.given > 0
     }
 }
 
-/// Removes images that no template has any more: those of `candidates`, and from time to time all others. `retain` removes those that
-/// templates need from the set, or returns `false` if it is unknown.
-pub(crate) fn remove_unused(templates: &Path, candidates: BTreeSet<String>, retain: impl FnOnce(&mut BTreeSet<String>) -> bool) {
-    let directory = templates.join(DIRECTORY);
-    // Without the directory there are no images, and if it cannot be locked, they cost nothing but room.
-    let Ok(lock) = lock_directory(&directory) else { return };
-    let mut unused = candidates;
-    let is_due = lock.metadata().and_then(|found| found.modified()).is_ok_and(|last| last.elapsed().is_ok_and(|age| age > SEARCH_INTERVAL));
-    if is_due {
-        let _ = lock.set_modified(SystemTime::now());
-        unused.extend(fs::read_dir(&directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok()));
+/// Records the files on which a cell depends: those that it has mapped, and all that were read of the images, if it is a new template's.
+/// Returns whether there was room for all. Those without are compared when they are read, and not at the start.
+///
+/// A file that has changed already does not count for a cell that has run: reading it again is an error anyway. A new template depends on
+/// what was read at its creation.
+///
+/// # Errors
+/// An image is damaged.
+pub(crate) fn record_files(images: &mut [KeptImage], volumes: &[Volume], cell: &CellImage, is_new: bool) -> Result<bool, BlockError> {
+    let mut room = USED_FILES_MAX.saturating_sub(images.iter().map(|image| image.used.len()).sum());
+    let mut later_room = LATER_MAX;
+    let mut has_room = true;
+    for (number, kept) in (0..).zip(images) {
+        let Some((disk, image)) = disk_of(volumes, number) else { continue };
+        let mut added = image.files_of(&cell.mapped_blocks(disk))?;
+        if is_new {
+            added.extend(image.read_files());
+        }
+        added.retain(|first| !kept.used.contains(first));
+        has_room &= added.len() <= room;
+        kept.used.extend(added.iter().take(room));
+        room = room.saturating_sub(added.len());
+        if !is_new {
+            let changed = image.changed_files(&kept.used)?;
+            kept.used.retain(|first| !changed.contains_key(first));
+        }
+        let LaterVersions { given, readable: mut later } = image.later_versions(&kept.used)?;
+        if later.len() > later_room {
+            later.retain(|version| kept.used.contains(&version.0));
+        }
+        later_room = later_room.saturating_sub(later.len());
+        (kept.given, kept.later) = (given, later);
     }
-    // Before the templates are read: an image is locked until the template that names it is stored.
-    unused.retain(|name| is_plain(name) && is_unlocked(&directory.join(name)));
-    if !unused.is_empty() && retain(&mut unused) {
-        for name in unused {
+    Ok(has_room)
+}
+
+/// The first file that has changed of those on which these images' template depends.
+///
+/// # Errors
+/// An image is damaged.
+pub(crate) fn changed_file(images: &[KeptImage], volumes: &[Volume]) -> Result<Option<PathBuf>, BlockError> {
+    for (number, kept) in (0..).zip(images) {
+        let Some((_, image)) = disk_of(volumes, number) else { continue };
+        if let Some((_, path)) = image.changed_files(&kept.used)?.pop_first() {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// The volume that shows a kept image, or one of the host that is the same: its place among the disks, and its image.
+fn disk_of(volumes: &[Volume], number: u32) -> Option<(usize, &Image)> {
+    let mut images = volumes.iter().map(Volume::image).enumerate();
+    images.find(|(_, image)| image.number() == Some(number))
+}
+
+/// Removes those of these images that no template has any more. `retain` removes those that templates need from the set, or returns `false`
+/// if it is unknown.
+pub(crate) fn remove_unused(templates: &Path, mut names: BTreeSet<String>, retain: impl Fn(&mut BTreeSet<String>) -> bool) {
+    let directory = templates.join(DIRECTORY);
+    names.retain(|name| is_plain(name));
+    // Most are needed. To read all templates takes long, so no lock is held before there is something to remove.
+    if names.is_empty() || !retain(&mut names) || names.is_empty() {
+        return;
+    }
+    // Without the directory there are no images, and if it cannot be locked, they cost nothing but room.
+    let Ok(_lock) = lock_directory(&directory) else { return };
+    // Before the templates are read again: an image is locked until the template that names it is stored. The locks stay until the names
+    // are gone: a process that waits for one sees that.
+    let unused: BTreeMap<String, File> =
+        names.into_iter().filter_map(|name| lock_unused(&directory.join(&name)).map(|lock| (name, lock))).collect();
+    let mut names: BTreeSet<String> = unused.keys().cloned().collect();
+    if !names.is_empty() && retain(&mut names) {
+        for name in &names {
             let _ = fs::remove_file(directory.join(name));
         }
     }
+}
+
+/// All images, if the last search for unused ones was long ago.
+pub(crate) fn images_to_search(templates: &Path) -> BTreeSet<String> {
+    let directory = templates.join(DIRECTORY);
+    // Without a lock there were no images.
+    let Ok(lock) = File::options().write(true).open(directory.join(LOCK)) else { return BTreeSet::new() };
+    let last = lock.metadata().and_then(|found| found.modified());
+    if !last.is_ok_and(|last| last.elapsed().is_ok_and(|age| age > SEARCH_INTERVAL)) {
+        return BTreeSet::new();
+    }
+    // Another process does not search at the same time.
+    let _ = lock.set_modified(SystemTime::now());
+    fs::read_dir(&directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// Whether a name that was read from a file names an image in this directory.
@@ -240,7 +318,7 @@ fn is_plain(name: &str) -> bool {
     stem.is_some_and(|stem| stem.len() == 33 && stem.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()))
 }
 
-/// Waits for the lock of the directory, which is held for short sections.
+/// Waits for the lock of the directory, which is held while an image is added, or while templates are read before one is removed.
 fn lock_directory(directory: &Path) -> io::Result<File> {
     let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(directory.join(LOCK))?;
     flock(&file, FlockOperation::LockExclusive)?;
@@ -250,19 +328,27 @@ fn lock_directory(directory: &Path) -> io::Result<File> {
 /// Locks an image, so that it is not removed as long as the file is open. `None`: it cannot be opened.
 fn lock_image(path: &Path) -> Option<File> {
     for _ in 0..ATTEMPTS {
-        let (file, found) = open_cache_file(path)?;
-        // Another process may test at present whether it is locked.
+        let (file, _) = open_cache_file(path)?;
+        // Another process may be about to remove it.
         flock(&file, FlockOperation::LockShared).ok()?;
-        if fs::symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == (found.dev(), found.ino())) {
+        if is_named(path, &file) {
             return Some(file);
         }
     }
     None
 }
 
-/// Whether nobody has locked an image.
-fn is_unlocked(path: &Path) -> bool {
-    open_cache_file(path).is_some_and(|(file, _)| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+/// Locks an image that nobody uses, so that nobody can use it.
+fn lock_unused(path: &Path) -> Option<File> {
+    let (file, _) = open_cache_file(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    is_named(path, &file).then_some(file)
+}
+
+/// Whether this path is that of an open file.
+fn is_named(path: &Path, file: &File) -> bool {
+    let named = fs::symlink_metadata(path);
+    named.is_ok_and(|named| file.metadata().is_ok_and(|found| (named.dev(), named.ino()) == (found.dev(), found.ino())))
 }
 
 /// Gives a file a second name, or copies it if the host does not allow that. Files of the cache are replaced, never written to.

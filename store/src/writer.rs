@@ -37,8 +37,8 @@ pub struct Summary {
 /// the new one is there, complete.
 ///
 /// # Errors
-/// The cell is no template or cannot be read, or the host does not let the file be written.
-pub fn save(kernel: &Kernel, id: CellId, path: &Path, metadata: &dyn Fn(&CellImage) -> Vec<u8>) -> Result<Summary, Error> {
+/// The cell is no template or cannot be read, `metadata` fails, or the host does not let the file be written.
+pub fn save(kernel: &Kernel, id: CellId, path: &Path, metadata: impl FnOnce(&CellImage) -> io::Result<Vec<u8>>) -> Result<Summary, Error> {
     let failed = |source| Error::Write { path: path.into(), source };
     let mut pages = Pages::create(path).map_err(failed)?;
     let mut written = Ok(());
@@ -54,7 +54,7 @@ pub fn save(kernel: &Kernel, id: CellId, path: &Path, metadata: &dyn Fn(&CellIma
     let Pages { file, runs, stored, chunks, length, .. } = pages;
     let pages = image.contents();
     let features = features::of(&kernel.machine().cpuid());
-    let metadata = metadata(&image);
+    let metadata = metadata(&image).map_err(failed)?;
     let index = Index { image, metadata, features, runs, stored, chunks };
     let (bytes, file) = commit_file(file, length, &index, path).map_err(failed)?;
     Ok(Summary { pages, stored: stored.into(), bytes, file })

@@ -16,6 +16,7 @@ use crate::root::RootGuard;
 use crate::template::{Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, Workshop};
 use crate::time_limits::TimeLimits;
 use crate::view::{PreparedView, ViewSpec};
+use crate::view_images::ViewImages;
 use pando_kernel::{CellId, Kernel};
 use pando_launch::{Root, Template};
 use pando_machine::PageCount;
@@ -25,6 +26,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 
 /// Templates that stay loaded after they were frozen, and their most pages: 128 MiB in all.
 const FROZEN_MAX: usize = 8;
@@ -199,7 +201,9 @@ impl TemplateProvider for FileTemplates {
         }
         let used = self.uses.fetch_add(1, Ordering::Relaxed);
         let root = template.load(&self.kernel, &mut view)?;
-        let loaded = Arc::new(LoadedTemplate::of_file(root, &template, version, view, used, charge));
+        let replaces = lock(&self.loaded).get(&path).is_some_and(|old| old.has_file(version) && old.has_changed());
+        let reloaded = replaces.then(Instant::now);
+        let loaded = Arc::new(LoadedTemplate::of_file(root, &template, version, view, (used, reloaded), charge));
         let old = lock(&self.loaded).insert(path, Arc::clone(&loaded));
         // This may be the last reference, and then the drop is slow.
         drop(old);
@@ -244,7 +248,11 @@ impl TemplateProvider for FileTemplates {
     }
 
     fn check_can_be_kept(&self, origin: &CellOrigin) -> Result<(), TemplateError> {
-        self.store.check_view_images(&origin.manifest)
+        let base = origin.loaded.base();
+        if let Some(image) = base.view_images().and_then(ViewImages::missing) {
+            return Err(TemplateError::ImageMissing { name: origin.manifest.name.clone(), image });
+        }
+        origin.manifest.check_files(base.root.volumes())
     }
 
     fn keep_clone(&self, origin: &CellOrigin, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
@@ -252,7 +260,7 @@ impl TemplateProvider for FileTemplates {
         self.kernel.learn_writes(cell, cell)?;
         let manifest = origin.manifest.renamed(name);
         let volumes = origin.loaded.base().root.volumes();
-        let version = self.store.save_clone((&manifest, volumes), &self.kernel, cell, name)?;
+        let (version, manifest) = self.store.save_clone((&manifest, volumes), &self.kernel, cell, name)?;
         self.keep_loaded(origin, cell, (self.store.file(name), version), (manifest, by_force));
         Ok(())
     }

@@ -11,9 +11,13 @@ use pando_kernel::{CellId, ConsolePort, Stream};
 use pando_oci::OpenImage;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Bytes of a starting program's output that are reported if it does not become ready.
 const OUTPUT_KEPT: usize = 4096;
+
+/// The least time between two loads of a template because files that it sees have changed.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A file's identity: device, inode, length, and time of change.
 pub(super) type FileVersion = pando_store::FileIdentity;
@@ -45,18 +49,22 @@ pub(crate) struct LoadedTemplate {
     _charge: Option<Charge>,
     /// Files on the host that it sees have changed: its next clones may not be able to read them.
     changed: Arc<AtomicBool>,
-    /// The container image of a view, and the kept images of a template; held, so that they are not removed.
-    _held: (Option<OpenImage>, Option<ViewImages>),
+    /// When it was loaded again, because files had changed.
+    reloaded: Option<Instant>,
+    /// The container image of a view; held, so that it is not removed.
+    _image: Option<OpenImage>,
+    /// The kept images of a template, which are not removed meanwhile.
+    view_images: Option<ViewImages>,
 }
 
 impl LoadedTemplate {
-    /// A template of this version of its file. `changed` is set if files that it sees have changed.
+    /// A template of this version of its file, which was loaded again at this time, if it was.
     pub(super) fn of_file(
         root: RootGuard,
         template: &OpenTemplate,
         version: FileVersion,
         view: PreparedView,
-        used: u64,
+        (used, reloaded): (u64, Option<Instant>),
         charge: Charge,
     ) -> LoadedTemplate {
         let PreparedView { changed, image, view_images, .. } = view;
@@ -74,7 +82,9 @@ impl LoadedTemplate {
             used,
             _charge,
             changed,
-            _held: (image, view_images),
+            reloaded,
+            _image: image,
+            view_images,
         }
     }
 
@@ -91,7 +101,9 @@ impl LoadedTemplate {
             used,
             _charge: None,
             changed,
-            _held: (None, None),
+            reloaded: None,
+            _image: None,
+            view_images: None,
         }
     }
 
@@ -103,7 +115,7 @@ impl LoadedTemplate {
         image: Option<OpenImage>,
         charge: Charge,
     ) -> LoadedTemplate {
-        LoadedTemplate { changed, _charge: Some(charge), _held: (image, None), ..LoadedTemplate::in_memory(root, manifest, false) }
+        LoadedTemplate { changed, _charge: Some(charge), _image: image, ..LoadedTemplate::in_memory(root, manifest, false) }
     }
 
     /// A copy of a running clone of `template`, which has a cell of its own and everything else of the template. Nothing names it: it is
@@ -161,9 +173,21 @@ impl LoadedTemplate {
         self.is_forced
     }
 
-    /// Whether neither its file, of this version, nor what it sees has changed.
+    /// Its kept images.
+    pub(super) fn view_images(&self) -> Option<&ViewImages> {
+        self.view_images.as_ref()
+    }
+
+    /// Whether it was loaded from this version of its file.
+    pub(super) fn has_file(&self, version: FileVersion) -> bool {
+        self.version == Some(version)
+    }
+
+    /// Whether neither its file, of this version, nor what it sees has changed. It is loaded again at most once in [`RELOAD_INTERVAL`],
+    /// because a file that it sees may change all the time.
     pub(super) fn is_current(&self, version: Option<FileVersion>) -> bool {
-        self.version == version && version.is_some() && !self.has_changed()
+        let is_new = || self.reloaded.is_some_and(|at| at.elapsed() < RELOAD_INTERVAL);
+        version.is_some_and(|version| self.has_file(version)) && (!self.has_changed() || is_new())
     }
 
     /// Whether files that it sees have changed.

@@ -19,6 +19,7 @@ use pando_launch::{LaunchError, Program, Root, Template};
 use pando_machine::PageCount;
 use pando_store::TemplateFile;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -173,7 +174,10 @@ impl Plan {
     }
 
     fn save(&self, kernel: &Kernel, cell: CellId, file: &Path) -> Result<(), TemplateError> {
-        pando_store::save(kernel, cell, file, &|image| self.manifest.encode_for(&self.view.volumes, image, true))?;
+        pando_store::save(kernel, cell, file, |image| {
+            let manifest = self.manifest.with_files_of(&self.view.volumes, image, true).map_err(io::Error::other)?;
+            Ok(manifest.encode())
+        })?;
         Ok(())
     }
 }

@@ -46,6 +46,17 @@ pub enum TemplateError {
         /// The file.
         path: PathBuf,
     },
+    /// A session of it could not be resumed, because a file of the host that the template has read has changed.
+    #[error(
+        "cannot freeze a session of template `{name}`: {}, which it uses, has changed, so that the session could not continue; it runs on, and can be forked",
+        escaped(path)
+    )]
+    FileOfSession {
+        /// The template.
+        name: String,
+        /// The file.
+        path: PathBuf,
+    },
     /// An image of its view has been removed.
     #[error("image {image} of template `{name}` was removed from its directory `views`: a session of it can be forked, but not paused")]
     ImageMissing {

@@ -6,7 +6,8 @@ use crate::environment::HostEnvironment;
 use crate::host;
 use crate::view::ViewError;
 use crate::view::{ImageSpec, PreparedView, User, ViewSpec, VolumeSpec};
-use crate::view_images::{ImageUse, KeptImage, ViewImages};
+use crate::view_images::{ImageUse, KeptImage, ViewImages, changed_file, record_files};
+use pando_abi::limits::MAX_DISKS;
 use pando_image::BlockError;
 use pando_kernel::CellImage;
 use pando_launch::{Program, Volume};
@@ -139,21 +140,31 @@ impl Manifest {
         Manifest { name: name.to_string(), created: now(), standard: false, ..self.clone() }
     }
 
-    /// The bytes in the file of a template with this state, which also depends on files of these volumes. `is_new`: nothing but its
-    /// creation has read them.
-    pub(super) fn encode_for(&self, volumes: &[Volume], cell: &CellImage, is_new: bool) -> Vec<u8> {
+    /// The recipe of a template with this state, which also depends on files of these volumes. `is_new`: nothing but its creation has read
+    /// them.
+    ///
+    /// # Errors
+    /// An image is damaged.
+    pub(super) fn with_files_of(&self, volumes: &[Volume], cell: &CellImage, is_new: bool) -> Result<Manifest, BlockError> {
         let mut manifest = self.clone();
-        let added = (0..).zip(&mut manifest.view_images).try_for_each(|(number, image)| image.add_files(volumes, cell, number, is_new));
-        if added.is_err() {
-            // An image is damaged, so the template depends on the host. That has no later versions.
-            manifest.view_images.clear();
-            manifest.fingerprint = if volumes.iter().all(|volume| volume.image().later_versions().is_empty()) {
-                manifest.fingerprint
-            } else {
-                !manifest.fingerprint
-            };
+        match record_files(&mut manifest.view_images, volumes, cell, is_new) {
+            // It depends on the host then. It knows no later versions of files, because its view is the host's.
+            Ok(false) | Err(_) if is_new => Ok(self.without_images()),
+            Ok(_) => Ok(manifest),
+            Err(error) => Err(error),
         }
-        manifest.encode()
+    }
+
+    /// Checks that a session of the template can be resumed after a pause, so far as that is known before: the files are there on which the
+    /// template depends.
+    ///
+    /// # Errors
+    /// One has changed, or an image is damaged.
+    pub(crate) fn check_files(&self, volumes: &[Volume]) -> Result<(), TemplateError> {
+        match changed_file(&self.view_images, volumes).map_err(|error| ViewError::Image(error.into()))? {
+            Some(path) => Err(TemplateError::FileOfSession { name: self.name.clone(), path }),
+            None => Ok(()),
+        }
     }
 
     /// Without its images: it depends on the host.
@@ -170,13 +181,14 @@ impl Manifest {
         // The file is not trusted.
         let manifest = manifest
             .filter(|manifest| manifest.name.parse::<TemplateName>().is_ok())
+            .filter(|manifest| manifest.view_images.len() <= MAX_DISKS as usize)
             .filter(|manifest| manifest.view_images.iter().all(KeptImage::is_possible))
             .ok_or_else(|| TemplateError::NoRecipe(path.into()))?;
         Ok(Manifest { memory: manifest.memory.min(host::memory().0), ..manifest })
     }
 
     /// The bytes in the file.
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("text and numbers can be written")
     }
 
@@ -212,7 +224,10 @@ impl Manifest {
             volumes: volumes.collect(),
         };
         let (view, fingerprint) = PreparedView::for_template(&spec, &command, environment)?;
-        if fingerprint == self.fingerprint { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
+        // Blocks of later versions have their numbers in the kept images only.
+        let has_blocks =
+            !self.view_images.iter().any(KeptImage::has_later_versions) || view.view_images.as_ref().is_some_and(ViewImages::are_taken);
+        if fingerprint == self.fingerprint && has_blocks { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
     }
 
     /// Its kept images. `None`: the view is made of the host as it is.
@@ -220,15 +235,10 @@ impl Manifest {
         let Some(directory) = template_directory(environment).filter(|_| !self.view_images.is_empty()) else { return Ok(None) };
         // A built-in template is created again when the host's software changes.
         let mode = if self.standard { ImageUse::Pause } else { ImageUse::View };
-        let opened = ViewImages::open(&directory, &self.view_images, mode).map_err(|error| match error {
+        ViewImages::open(&directory, &self.view_images, mode).map_err(|error| match error {
             BlockError::Changed(path) => TemplateError::ChangedFile { name: self.name.clone(), path },
             error => ViewError::Image(error.into()).into(),
-        })?;
-        // Blocks of later versions have their numbers in these images only.
-        if opened.is_none() && self.view_images.iter().any(|image| !image.later.is_empty()) {
-            return Err(TemplateError::Changed(self.name.clone()));
-        }
-        Ok(opened)
+        })
     }
 
     /// The user that the program runs as.

@@ -5,13 +5,14 @@ use super::manifest::template_directory;
 use super::{Manifest, OpenTemplate, TemplateError, TemplateName, TemplateRef};
 use crate::environment::HostEnvironment;
 use crate::report::Reporter;
-use crate::view_images::remove_unused;
+use crate::view_images::{images_to_search, remove_unused};
 use pando_kernel::{CellId, Kernel};
 use pando_launch::Volume;
 use pando_oci::Users;
 use pando_store::FileIdentity;
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -173,33 +174,26 @@ impl TemplateStore {
     }
 
     /// Stores a frozen clone of a template, which sees these volumes, as a template of its own, with this recipe; see
-    /// [`pando_store::save`]. Returns the identity of its file.
+    /// [`pando_store::save`]. Returns the identity of its file, and the recipe that is in it.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written, or an image of the view is damaged.
     pub(crate) fn save_clone(
         &self,
         (manifest, volumes): (&Manifest, &[Volume]),
         kernel: &Kernel,
         clone: CellId,
         name: &TemplateName,
-    ) -> Result<FileIdentity, TemplateError> {
+    ) -> Result<(FileIdentity, Manifest), TemplateError> {
         let replaced = self.view_images(name);
-        let saved = pando_store::save(kernel, clone, &self.file(name), &|image| manifest.encode_for(volumes, image, false))?;
+        let mut manifest = manifest.clone();
+        let saved = pando_store::save(kernel, clone, &self.file(name), |image| {
+            manifest = manifest.with_files_of(volumes, image, false).map_err(io::Error::other)?;
+            Ok(manifest.encode())
+        })?;
         self.keep_first(name, 1)?;
         self.remove_unused_views(replaced);
-        Ok(saved.file)
-    }
-
-    /// Checks that the images are there that a template with this recipe needs.
-    ///
-    /// # Errors
-    /// One is missing.
-    pub(crate) fn check_view_images(&self, manifest: &Manifest) -> Result<(), TemplateError> {
-        match manifest.view_images.iter().find(|image| !image.exists(&self.directory)) {
-            Some(image) => Err(TemplateError::ImageMissing { name: manifest.name.clone(), image: image.name.clone() }),
-            None => Ok(()),
-        }
+        Ok((saved.file, manifest))
     }
 
     /// Removes a template.
@@ -228,16 +222,25 @@ impl TemplateStore {
         remove_unused(&self.directory, names, |unused| self.retain_unused(unused).is_ok());
     }
 
+    /// Removes images that are left over if the last search was long ago: of processes that were killed, and of templates that were removed
+    /// while cells used them.
+    pub fn remove_leftover_views(&self) {
+        self.remove_unused_views(images_to_search(&self.directory));
+    }
+
     /// Removes the names of images that templates need.
     fn retain_unused(&self, unused: &mut BTreeSet<String>) -> Result<(), TemplateError> {
         for (name, _) in self.all()? {
             for file in self.variants(&name) {
                 match OpenTemplate::open(&file) {
                     Ok(template) => template.manifest().view_images.iter().for_each(|image| _ = unused.remove(&image.name)),
-                    // It may need any of them.
-                    Err(error @ TemplateError::Store(pando_store::Error::Read { .. })) => return Err(error),
-                    // No start can use it.
-                    Err(_) => {}
+                    // No start can ever use it.
+                    Err(TemplateError::Store(pando_store::Error::Damaged { .. } | pando_store::Error::Other { .. })) => {}
+                    // It was removed meanwhile.
+                    Err(TemplateError::Store(pando_store::Error::Read { source, .. }) | TemplateError::File { source, .. })
+                        if source.kind() == io::ErrorKind::NotFound => {}
+                    // It may need any of them, as soon as it can be used.
+                    Err(error) => return Err(error),
                 }
             }
             if unused.is_empty() {

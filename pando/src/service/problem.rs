@@ -113,6 +113,7 @@ fn of_template(error: &TemplateError) -> (StatusCode, &'static str) {
         TemplateError::Exists(_) => (StatusCode::CONFLICT, "template-exists"),
         TemplateError::Changed(_)
         | TemplateError::ChangedFile { .. }
+        | TemplateError::FileOfSession { .. }
         | TemplateError::ImageMissing { .. }
         | TemplateError::NoRecipe(_)
         | TemplateError::Foreign(_)
