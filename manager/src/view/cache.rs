@@ -8,7 +8,7 @@ use super::{add_empty, parts};
 use crate::environment::SOFTWARE;
 use crate::report::{LongOperation, Reporter};
 use crate::view_images::ViewImages;
-use pando_image::{Builder, Cache, Error, Image, Readable, Scan};
+use pando_image::{Builder, Cache, Error, Fingerprint, Image, Readable, Scan};
 use pando_machine::trim_heap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -74,7 +74,7 @@ pub(super) fn open(
 
 /// Identifies the image among those that a template keeps: it has Pando's own files, too.
 fn own_parts() -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = Fingerprint::default();
     FILE.hash(&mut hasher);
     parts::version(&mut hasher);
     hasher.finish()

@@ -9,7 +9,7 @@ use super::{CONTENT_MAX, WALKED_MAX, parts, walk};
 use crate::report::{LongOperation, Reporter};
 use crate::view_images::ViewImages;
 use pando_confine::{Authority, FileOwner};
-use pando_image::{Attributes, Builder, Cache, CachedImage, Error, Image, Readable};
+use pando_image::{Attributes, Builder, Cache, CachedImage, Error, Fingerprint, Image, Readable};
 use rustix::process::{getegid, geteuid, getgroups};
 use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,15 +52,15 @@ impl CachedTree<'_> {
         reporter: &Reporter,
         authority: &mut Authority,
     ) -> Result<(Image, Option<Cache>), Error> {
-        let base = self.sign();
-        if let Some(found) = kept.and_then(|kept| kept.find(base)) {
+        let (base, shown) = (self.sign(), self.shown());
+        if let Some(found) = kept.and_then(|kept| kept.find(shown)) {
             *authority = authority.and(needed(found.host_fingerprint));
             return Ok((found.image, None));
         }
         let (mut image, cache, own) = self.find_or_scan(caches, base, reporter)?;
         *authority = authority.and(own);
         if let Some(kept) = kept {
-            kept.keep(base, &mut image, cache.as_ref(), sealed(base, own));
+            kept.keep(shown, &mut image, cache.as_ref(), sealed(base, own));
         }
         Ok((image, cache))
     }
@@ -144,6 +144,15 @@ impl CachedTree<'_> {
         Ok(builder)
     }
 
+    /// Identifies the tree among those that a template keeps. Their names are those of its creation, so the present ones do not count. The
+    /// caller's groups do not count either, because content is read with the present ones.
+    fn shown(&self) -> u64 {
+        let mut hasher = Fingerprint::default();
+        parts::version(&mut hasher);
+        (self.directory, self.names, self.is_prefix, geteuid().as_raw(), has_authority()).hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// A fingerprint of the tree, the caller, and the version of the added files.
     fn sign(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -158,10 +167,14 @@ impl CachedTree<'_> {
         let groups: Vec<u32> = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
         (geteuid().as_raw(), getegid().as_raw(), groups).hash(&mut hasher);
         // With root's authority over files, the caller gets another image, which records the needed authority.
-        let nobody = FileOwner { user: u32::MAX, group: u32::MAX, mode: 0, is_directory: false };
-        Authority::over([nobody]).read.hash(&mut hasher);
+        has_authority().hash(&mut hasher);
         hasher.finish()
     }
+}
+
+/// Whether the caller has root's authority over files.
+fn has_authority() -> bool {
+    Authority::over([FileOwner { user: u32::MAX, group: u32::MAX, mode: 0, is_directory: false }]).read
 }
 
 /// The authority that a cached image needs, which its fingerprint gives.
