@@ -268,6 +268,9 @@ impl TemplateProvider for FileTemplates {
     fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
         self.store.remove(name)?;
         self.tidy();
+        let store = self.store.clone();
+        // It reads all templates. If no thread can be started, a later removal searches.
+        let _ = std::thread::Builder::new().name("leftovers".into()).spawn(move || store.remove_leftover_views());
         Ok(())
     }
 
