@@ -136,9 +136,9 @@ fn session_template(fixture: &Fixture, shown: &std::path::Path) -> String {
 fn a_paused_session_reads_what_it_knew_of_files_that_changed_before() {
     needs_kvm!();
     let (fixture, shown) = template(600);
-    // Their inodes are far from each other, so that they are not read at once.
-    let path = |name: &str| shown.join("many").join(if name == "a" { "0a" } else { "zb" });
-    for name in ["a", "b"] {
+    // Their inodes are in this order in the image, and are compared with the host in this order, those of a block together.
+    let path = |name: &str| shown.join("many").join(format!("{}{name}", if name == "b" { "z" } else { "0" }));
+    for name in ["0", "a", "b"] {
         fs::write(path(name), "before").expect("there is room");
     }
     let directory = session_template(&fixture, &shown);
@@ -158,9 +158,11 @@ fn a_paused_session_reads_what_it_knew_of_files_that_changed_before() {
     hear(&service, &place, "exit_code");
     service.json("POST", &format!("{place}/freeze"), json!({ "name": "paused" }));
     drop(service);
+    // A file before both of them, of their length: it would have the blocks that the session knows as those of another.
+    fs::write(path("0"), content("0")).expect("there is room");
     // Another clone reads the other file first.
     let service = fixture.serve(&["--show", &directory]);
-    let other = start(&service, "session");
+    let other = start(&service, "paused");
     run(&service, &other, &format!("file = open('{directory}/many/0a'); {sum}"));
     hear(&service, &other, "a {32, 97}");
     for name in ["paused", "paused"] {
@@ -190,6 +192,47 @@ fn a_paused_session_reads_what_it_knew_of_files_that_changed_before() {
     let place = start(&service, "again");
     run(&service, &place, &format!("file = open('{directory}/many/zb'); {sum}"));
     hear(&service, &place, "b {99}");
+}
+
+#[test]
+fn a_session_runs_on_if_it_could_not_be_resumed() {
+    needs_kvm!();
+    let (fixture, shown) = template(0);
+    let volume = format!("{}:/data:ro", shown.display());
+    let script = "read line </data/used; pando-ready; read name; echo asked; read greeting; echo \"$greeting, $name\"";
+    let made = fixture.pando(&["template", "create", "--no-train", "-v", &volume, "asks", "--", "busybox", "sh", "-c", script]);
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    let service = fixture.serve(&["--show", &shown.display().to_string()]);
+    let place = format!("/v1/cells/{}", service.json("POST", "/v1/cells", json!({ "template": "asks" }))["id"]);
+    service.bytes("POST", &format!("{place}/input?end=false"), b"session\n");
+    hear(&service, &place, "asked");
+    fs::write(shown.join("used"), "a newer text\n").expect("there is room");
+    let (status, answer) = service.ask("POST", &format!("{place}/freeze"), r#"{"name":"paused"}"#);
+    assert!(status == 409 && answer.contains("shown/used"), "{status} {answer}");
+    service.bytes("POST", &format!("{place}/input?end=false"), b"Hello\n");
+    hear(&service, &place, "Hello, session");
+    assert_eq!(service.ask("POST", "/v1/cells", r#"{"template":"paused"}"#).0, 404);
+}
+
+#[test]
+fn a_session_can_be_resumed_if_a_file_changed_that_it_alone_has_mapped() {
+    needs_kvm!();
+    let (fixture, shown) = template(600);
+    fs::write(shown.join("mapped"), "mapped\n").expect("there is room");
+    let directory = session_template(&fixture, &shown);
+    let service = fixture.serve(&["--show", &directory]);
+    let place = format!("/v1/cells/{}", service.json("POST", "/v1/cells", json!({ "template": "session" }))["id"]);
+    let map = format!("import mmap; file = open('{directory}/mapped'); mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)");
+    run(&service, &place, &format!("{map}\nanswer = 42; print(mapped[:6], flush=True)"));
+    hear(&service, &place, "b'mapped'");
+    hear(&service, &place, "exit_code");
+    fs::write(shown.join("mapped"), "changed while it ran\n").expect("there is room");
+    service.json("POST", &format!("{place}/freeze"), json!({ "name": "paused" }));
+    drop(service);
+    let service = fixture.serve(&["--show", &directory]);
+    let place = format!("/v1/cells/{}", service.json("POST", "/v1/cells", json!({ "template": "paused" }))["id"]);
+    run(&service, &place, "print('the answer', answer, flush=True)");
+    hear(&service, &place, "the answer 42");
 }
 
 #[test]
