@@ -8,6 +8,9 @@
 //! stored. An image is removed if no template in the directory names it and nobody has locked it. A lock of the directory excludes
 //! additions and removals at the same time, also by other processes.
 
+#[cfg(test)]
+mod tests;
+
 use pando_image::{BlockError, Cache, CachedImage, Image, LaterVersion, LaterVersions, open_cache_file};
 use pando_kernel::CellImage;
 use pando_launch::Volume;
