@@ -240,10 +240,7 @@ pub(crate) fn record_files(images: &mut [KeptImage], volumes: &[Volume], cell: &
         if is_new {
             added.extend(image.read_files());
         }
-        added.retain(|first| !kept.used.contains(first));
-        has_room &= added.len() <= room;
-        kept.used.extend(added.iter().take(room));
-        room = room.saturating_sub(added.len());
+        has_room &= add_files(&mut kept.used, added, &mut room);
         if !is_new {
             let changed = image.changed_files(&kept.used)?;
             kept.used.retain(|first| !changed.contains_key(first));
@@ -256,6 +253,15 @@ pub(crate) fn record_files(images: &mut [KeptImage], volumes: &[Volume], cell: &
         (kept.given, kept.later) = (given, later);
     }
     Ok(has_room)
+}
+
+/// Adds files as long as there is room for more. Returns whether there was room for all.
+fn add_files(used: &mut BTreeSet<u32>, mut added: BTreeSet<u32>, room: &mut usize) -> bool {
+    added.retain(|first| !used.contains(first));
+    used.extend(added.iter().take(*room));
+    let has_room = added.len() <= *room;
+    *room = room.saturating_sub(added.len());
+    has_room
 }
 
 /// The first file that has changed of those on which these images' template depends.

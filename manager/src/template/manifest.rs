@@ -271,3 +271,34 @@ pub(super) fn template_directory(environment: &HostEnvironment) -> Option<PathBu
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_session_that_knows_later_versions_is_refused_without_the_images_that_have_them() {
+        // It has no directory of data, so no images are opened.
+        let environment = HostEnvironment::default();
+        let directory = tempfile::tempdir().expect("there is room");
+        let program = directory.path().canonicalize().expect("it is there").join("program");
+        fs::write(&program, "program").expect("there is room");
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it is ours");
+        let user = Some(User { user: 0, group: 0 }.into());
+        let spec = ViewSpec { bare: true, user, ..ViewSpec::default() };
+        let (_, fingerprint) = PreparedView::for_template(&spec, &[program.clone().into()], &environment).expect("it is there");
+        let finds = |given: u32| {
+            let image = json!({ "name": format!("{:016x}-{:016x}.image", 1, 2), "used": [], "given": given, "later": [] });
+            let manifest = json!({
+                "name": "paused", "program": program, "arguments": ["program"], "root": null, "bare": true, "volumes": [],
+                "user": [0, 0], "fingerprint": fingerprint, "view_images": [image], "memory": 1, "created": 0,
+            });
+            serde_json::from_value::<Manifest>(manifest).expect("it is a recipe").find(&environment)
+        };
+        assert!(finds(0).is_ok());
+        assert!(matches!(finds(1), Err(TemplateError::Changed(name)) if name == "paused"));
+    }
+}

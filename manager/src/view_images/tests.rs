@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the removal of kept images.
+//! Tests of the removal of kept images, and of the bound of what is recorded.
 
-use super::{DIRECTORY, LOCK, images_to_search, lock_image, remove_unused};
+use super::{DIRECTORY, LOCK, add_files, images_to_search, lock_image, remove_unused};
+use crate::environment::HostEnvironment;
+use crate::template::TemplateStore;
+use pando_store::format::{MAGIC, VERSION};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -17,8 +20,14 @@ fn name(number: u64) -> String {
 /// A directory of templates with three images, and their names.
 fn images() -> (TempDir, BTreeSet<String>) {
     let templates = tempfile::tempdir().expect("there is room");
-    let directory = templates.path().join(DIRECTORY);
-    fs::create_dir(&directory).expect("there is room");
+    let names = add_images(templates.path());
+    (templates, names)
+}
+
+/// Adds three images to a directory of templates. Returns their names.
+fn add_images(templates: &Path) -> BTreeSet<String> {
+    let directory = templates.join(DIRECTORY);
+    fs::create_dir_all(&directory).expect("there is room");
     let names: BTreeSet<String> = (0..3).map(name).collect();
     for name in &names {
         let image = directory.join(name);
@@ -26,7 +35,7 @@ fn images() -> (TempDir, BTreeSet<String>) {
         // Images that others may write are not opened.
         fs::set_permissions(&image, Permissions::from_mode(0o600)).expect("it is ours");
     }
-    (templates, names)
+    names
 }
 
 /// The images that are there.
@@ -78,4 +87,42 @@ fn all_images_are_examined_from_time_to_time() {
     lock.set_modified(SystemTime::now() - Duration::from_secs(7200)).expect("it is ours");
     assert!(images_to_search(templates).is_superset(&names));
     assert!(images_to_search(templates).is_empty());
+}
+
+#[test]
+fn images_stay_as_long_as_a_template_cannot_be_used_only_at_present() {
+    let data = tempfile::tempdir().expect("there is room");
+    let environment = HostEnvironment { data: Some(data.path().into()), ..HostEnvironment::default() };
+    let store = TemplateStore::of(&environment).expect("it has a directory");
+    let names = add_images(store.directory());
+    let lock = File::create(store.directory().join(DIRECTORY).join(LOCK)).expect("there is room");
+    let search = || {
+        lock.set_modified(SystemTime::now() - Duration::from_secs(7200)).expect("it is ours");
+        store.remove_leftover_views();
+        stored(store.directory())
+    };
+    let template = store.file(&"session".parse().expect("it is a name"));
+    // A later Pando beside this one has paused it.
+    let mut later = [0; 64];
+    later[..16].copy_from_slice(MAGIC);
+    later[16..20].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    fs::write(&template, later).expect("there is room");
+    assert_eq!(search(), names);
+    // No Pando can ever use a file that is damaged, or no template.
+    later[16..20].copy_from_slice(&VERSION.to_le_bytes());
+    fs::write(&template, later).expect("there is room");
+    assert!(search().is_empty());
+    add_images(store.directory());
+    fs::write(&template, "no template").expect("there is room");
+    assert!(search().is_empty());
+}
+
+#[test]
+fn files_are_counted_once_and_those_without_room_are_reported() {
+    let (mut used, mut room) = (BTreeSet::from([1, 2]), 3);
+    assert!(add_files(&mut used, BTreeSet::from([1, 2, 3, 4]), &mut room));
+    assert_eq!((&used, room), (&BTreeSet::from([1, 2, 3, 4]), 1));
+    assert!(!add_files(&mut used, BTreeSet::from([5, 6]), &mut room));
+    assert_eq!((used.len(), room), (5, 0));
+    assert!(add_files(&mut used, BTreeSet::from([1, 5]), &mut room), "they need no more room");
 }
