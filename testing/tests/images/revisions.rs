@@ -130,6 +130,7 @@ fn an_image_that_is_opened_again_knows_later_versions_by_the_same_blocks() {
     write("f7", "once more");
     let changed: Vec<_> = again.changed_files(&used).unwrap().into_values().collect();
     assert_eq!(changed, [tree.join("f7")]);
+    assert!(matches!(text(&again, "f7"), Err(Error::Changed(_))), "the memory may know the version before");
     assert!(matches!(cache.open().unwrap().image.restore(&used, &later), Err(BlockError::Changed(_))));
     let none = BTreeSet::new();
     let mut third = cache.open().unwrap().image;
