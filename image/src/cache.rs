@@ -15,7 +15,7 @@ use std::{
     fs::{self, File},
     io,
     os::unix::fs::FileExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
 };
@@ -62,12 +62,24 @@ impl CachedImage {
     pub fn is_outdated(&self) -> bool {
         self.image.is_outdated()
     }
+
+    /// Whether its metadata is as it was written. Reads all of it.
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        self.image.is_intact()
+    }
 }
 
 impl Cache {
     /// The cache file at this path, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Cache { path: path.into() }
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The cached image, if it is usable: owned by the caller, writable by no other user, complete, and of this version. O(1) but for the

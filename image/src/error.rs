@@ -131,6 +131,12 @@ pub enum BlockError {
         /// The host's error.
         source: io::Error,
     },
+    /// No file has the block: it had a version of a file that changed again since then.
+    #[error("block {block} is of a file that has changed: its earlier content can no longer be read")]
+    NoFile {
+        /// The block.
+        block: u64,
+    },
     /// An image file was truncated or altered.
     #[error("the image is damaged: {0}")]
     Damaged(&'static str),

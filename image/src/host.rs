@@ -17,7 +17,7 @@ use std::{
     ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     thread,
 };
 
@@ -29,6 +29,7 @@ use rustix::{
 
 use crate::{
     BLOCK_SIZE, BlockError,
+    dependencies::FileDependencies,
     host_stat::{lstat, open_at, version},
     open_files::{OpenFiles, with_descriptor},
     read_log::ReadLog,
@@ -55,8 +56,10 @@ pub(crate) struct HostBlocks {
     held: HashMap<u32, Arc<File>>,
     open: OpenFiles,
     /// The log of what was read from them.
-    log: Mutex<ReadLog>,
-    revisions: Option<Mutex<Revisions>>,
+    pub(crate) log: Mutex<ReadLog>,
+    pub(crate) revisions: Option<Mutex<Revisions>>,
+    /// Set if it was opened again for memory that was made with it.
+    pub(crate) restored: Option<FileDependencies>,
     /// Identifies the content of all files.
     content_id: Option<[u8; 32]>,
 }
@@ -69,6 +72,7 @@ impl HostBlocks {
             open: OpenFiles::new(),
             log: Mutex::default(),
             revisions: None,
+            restored: None,
             content_id: None,
         }
     }
@@ -139,7 +143,8 @@ impl HostBlocks {
         })
     }
 
-    /// Reads whole blocks; those without an extent are zero.
+    /// Reads whole blocks; those without an extent are zero. Spare ones without an extent are an error: memory that knows them had a file
+    /// there.
     pub(crate) fn read(&self, mut first: u64, buffer: &mut [u8], replaced: Option<&Replaced>) -> Result<(), BlockError> {
         let mut rest = buffer;
         while !rest.is_empty() {
@@ -148,6 +153,7 @@ impl HostBlocks {
             let (piece, remaining) = rest.split_at_mut((run * BLOCK_SIZE) as usize);
             match self.extent(first)?.filter(|(extent, _)| extent.blocks_left(first) > 0) {
                 Some((extent, version)) => self.read_extent(&extent, version, first, piece, replaced)?,
+                None if first >= self.tables.content_end()? => return Err(BlockError::NoFile { block: first }),
                 None => piece.fill(0),
             }
             (rest, first) = (remaining, first + run);
@@ -161,7 +167,7 @@ impl HostBlocks {
     }
 
     /// The last extent that begins with a block or before it, and the version of the file if it is a later one than the tables say.
-    fn extent(&self, block: u64) -> Result<Option<(Extent, Option<Version>)>, BlockError> {
+    pub(crate) fn extent(&self, block: u64) -> Result<Option<(Extent, Option<Version>)>, BlockError> {
         let revised = self.revisions.as_ref().and_then(|revisions| lock(revisions).extent(block));
         Ok(match revised {
             Some((extent, version)) => Some((extent, Some(version))),
@@ -186,6 +192,10 @@ impl HostBlocks {
         let outcome = self.read_named(extent, &record, first, data);
         if outcome.is_ok() {
             return outcome;
+        }
+        // Other errors of the host may be gone at the next attempt.
+        if matches!(outcome, Err(BlockError::Changed(_))) {
+            self.note_changed(extent.file, &record.version);
         }
         // It may just have been replaced or removed.
         match replaced.and_then(|replaced| replaced.read(&record.version, extent.offset.saturating_add(skipped), data)) {
@@ -239,6 +249,27 @@ impl HostBlocks {
         }
         log.add(extent, first, buffer, read.changed);
         Ok(())
+    }
+
+    /// Takes note that a file is no longer the version that the image shows.
+    pub(crate) fn note_changed(&self, file: u32, shown: &Version) {
+        let Some(restored) = &self.restored else { return };
+        if restored.used.contains(&file) || self.would_show_another(file, shown) {
+            restored.is_stale.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the image would show another version of a file if it were opened again.
+    fn would_show_another(&self, file: u32, shown: &Version) -> bool {
+        let Some(revisions) = self.revisions.as_ref().filter(|revisions| !lock(revisions).is_full()) else { return false };
+        let present = || {
+            let record = self.tables().file(file).ok()?;
+            OpenDirectory::default().status(self.tables(), &record).ok()?
+        };
+        present().is_some_and(|stat| {
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            is_file && !Version::of(&stat).has_content_of(shown) && lock(revisions).has_room(&Version::of(&stat))
+        })
     }
 
     /// Allows revisions if the tables give the inodes of the host's files. The image has `blocks` blocks; the last
@@ -319,7 +350,7 @@ fn directories_where(all: &[RecordedDirectory], holds: impl Fn(&Path, &Directory
 
 impl Extent {
     /// The number of its blocks from this one on.
-    fn blocks_left(&self, block: u64) -> u64 {
+    pub(crate) fn blocks_left(&self, block: u64) -> u64 {
         (u64::from(self.first) + self.size.div_ceil(BLOCK_SIZE)).saturating_sub(block)
     }
 }
@@ -348,7 +379,7 @@ fn failure(error: io::Error, path: PathBuf) -> BlockError {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // The data is consistent even if a thread panicked while it held the lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -48,6 +48,8 @@ pub struct Image {
     pub(crate) altered: BTreeMap<u64, Box<[u8]>>,
     /// Replaced or removed files that can still be read.
     replaced: Option<Arc<Replaced>>,
+    /// A number that the caller has given it.
+    number: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -66,7 +68,7 @@ pub(crate) enum BlockSource {
 
 impl Image {
     pub(crate) fn new(blocks: u64, parts: Vec<BlockRange>) -> Self {
-        Image { blocks, parts, altered: BTreeMap::new(), replaced: None }
+        Image { blocks, parts, altered: BTreeMap::new(), replaced: None, number: None }
     }
 
     /// Opens a portable image: a file that contains all its blocks, and must not change while it is used.
@@ -104,8 +106,7 @@ impl Image {
     /// Sets what identifies the content of its host files, if these never change: [`fingerprint`](Image::fingerprint) then depends on it,
     /// and not on the files' times.
     pub fn identify_content(&mut self, id: [u8; 32]) {
-        let host = self.parts.iter_mut().find_map(|part| if let BlockSource::Host(host) = &mut part.source { Some(host) } else { None });
-        if let Some(host) = host {
+        if let Some(host) = self.host_mut() {
             host.identify_content(id);
         }
     }
@@ -163,6 +164,14 @@ impl Image {
             (next, rest) = (until, remaining);
         }
         Ok(())
+    }
+
+    /// Whether all metadata and tables that are in a file are as they were written.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.parts.iter().all(|part| match &part.source {
+            BlockSource::Metadata(Blocks::File(file)) => file.is_intact(),
+            _ => true,
+        })
     }
 
     /// Whether a block is metadata that was stored when the image was made.
@@ -301,6 +310,22 @@ impl Image {
     /// It cannot be read.
     pub fn hide_identities(&mut self) -> Result<(), Error> {
         self.change_superblock(|superblock| superblock.volume_name = [0; 16])
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn host_mut(&mut self) -> Option<&mut HostBlocks> {
+        self.parts.iter_mut().find_map(|part| if let BlockSource::Host(host) = &mut part.source { Some(&mut **host) } else { None })
+    }
+
+    /// Gives the image a number, by which the caller knows it again.
+    pub fn set_number(&mut self, number: u32) {
+        self.number = Some(number);
+    }
+
+    /// The number that it was given.
+    #[must_use]
+    pub fn number(&self) -> Option<u32> {
+        self.number
     }
 
     /// Adds blocks behind the last one, from this source; returns the first.

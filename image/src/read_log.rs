@@ -51,6 +51,11 @@ impl ReadLog {
         self.extents.get(&extent.first).map_or(version.changed, |log| log.changed)
     }
 
+    /// The first blocks of the extents that were read.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = u32> {
+        self.extents.keys().copied()
+    }
+
     /// Records a read of an extent from a block on, at this change time.
     pub(crate) fn add(&mut self, extent: &Extent, first: u64, bytes: &[u8], changed: ChangeTime) {
         let fresh = ExtentLog { changed, ranges: BTreeMap::new(), sum: 0, overflowed: false };

@@ -22,6 +22,8 @@ use crate::{
 
 /// Blocks for the content of files that changed: 4 GiB.
 pub(crate) const SPARE_BLOCKS: u64 = 1 << 20;
+/// Maximal number of later versions of files, because they are recorded with each template and paused session, some 100 bytes each.
+const LATER_MAX: usize = 1 << 13;
 /// Units of [`ISLOT_SIZE`] in a block.
 const SLOTS: u64 = BLOCK_SIZE / ISLOT_SIZE;
 /// Records of the identity table in a block.
@@ -33,10 +35,14 @@ pub(crate) struct Revisions {
     /// The first free spare block, and the end of the spare blocks.
     spare: (u64, u64),
     identities: Option<IdentityTable>,
-    /// Inodes that were compared, by unit; `None`: the file has not changed.
+    /// Files that were compared, by number; `None`: the file has not changed.
     files: HashMap<u32, Option<Box<Revision>>>,
     /// Content in spare blocks, by first block.
     extents: BTreeMap<u64, (Extent, Version)>,
+    /// The first blocks of each file's later versions.
+    by_file: HashMap<u32, Vec<u32>>,
+    /// A later version of a file had no room.
+    is_full: bool,
 }
 
 /// The present state of a file.
@@ -51,7 +57,7 @@ impl Revisions {
     /// None, for an image of this many blocks.
     pub(crate) fn new(blocks: u64, identities: Option<IdentityTable>) -> Self {
         let spare = (blocks.saturating_sub(SPARE_BLOCKS), blocks);
-        Revisions { spare, identities, files: HashMap::new(), extents: BTreeMap::new() }
+        Revisions { spare, identities, files: HashMap::new(), extents: BTreeMap::new(), by_file: HashMap::new(), is_full: false }
     }
 
     /// Updates the inodes and identities in blocks that were just read to the host's present state.
@@ -79,18 +85,18 @@ impl Revisions {
     fn revision(
         &mut self,
         tables: &Tables,
-        SlotRecord { slot, file }: SlotRecord,
+        SlotRecord { slot: _, file }: SlotRecord,
         directory: &mut OpenDirectory,
     ) -> Result<Option<&Revision>, BlockError> {
-        if !self.files.contains_key(&slot) {
+        if !self.files.contains_key(&file) {
             let record = tables.file(file)?;
             let later = directory
                 .status(tables, &record)?
                 .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(stat) != record.version);
             let revision = later.and_then(|stat| self.add(file, stat));
-            self.files.insert(slot, revision.map(Box::new));
+            self.files.insert(file, revision.map(Box::new));
         }
-        Ok(self.files.get(&slot).and_then(|known| known.as_deref()))
+        Ok(self.files.get(&file).and_then(|known| known.as_deref()))
     }
 
     /// The content to which a spare block belongs.
@@ -105,11 +111,77 @@ impl Revisions {
         if blocks == 0 {
             return Some(Revision { stat, first: NULL_ADDR });
         }
-        let (next, end) = self.spare;
-        let first = u32::try_from(next).ok().filter(|_| next.saturating_add(blocks) <= end)?;
-        self.spare.0 += blocks;
-        self.extents.insert(next, (Extent { first, file, offset: 0, size: version.size }, version));
+        if let Some(first) = self.known(file, &version) {
+            return Some(Revision { stat, first });
+        }
+        let first = u32::try_from(self.spare.0).ok().filter(|_| self.has_room(&version));
+        self.is_full |= first.is_none();
+        let first = first?;
+        self.insert(Extent { first, file, offset: 0, size: version.size }, version);
         Some(Revision { stat, first })
+    }
+
+    /// The first block of a version of a file that has spare blocks already.
+    fn known(&self, file: u32, version: &Version) -> Option<u32> {
+        let is_same = |first: &&u32| self.extents.get(&u64::from(**first)).is_some_and(|(_, known)| version.has_content_of(known));
+        self.by_file.get(&file)?.iter().find(is_same).copied()
+    }
+
+    /// Whether a later version of a file can get spare blocks.
+    pub(crate) fn has_room(&self, version: &Version) -> bool {
+        let (next, end) = self.spare;
+        self.extents.len() < LATER_MAX && next.saturating_add(version.size.div_ceil(BLOCK as u64)) <= end
+    }
+
+    fn insert(&mut self, extent: Extent, version: Version) {
+        self.spare.0 = u64::from(extent.first) + version.size.div_ceil(BLOCK as u64);
+        self.extents.insert(extent.first.into(), (extent, version));
+        self.by_file.entry(extent.file).or_default().push(extent.first);
+    }
+
+    /// Restores content that had these spare blocks in another image of the same file. They come in the order of their first blocks.
+    /// `false`: it cannot have had them.
+    pub(crate) fn restore(&mut self, extent: Extent, version: Version) -> bool {
+        let (next, end) = self.spare;
+        let first = u64::from(extent.first);
+        let behind = first.saturating_add(version.size.div_ceil(BLOCK as u64));
+        let is_possible = version.size > 0 && first >= next && behind <= end && self.extents.len() < LATER_MAX;
+        if is_possible {
+            self.insert(extent, version);
+        }
+        is_possible
+    }
+
+    /// How many spare blocks have been given to content.
+    pub(crate) fn given(&self) -> u32 {
+        let (next, end) = self.spare;
+        u32::try_from(next.saturating_sub(end.saturating_sub(SPARE_BLOCKS))).unwrap_or(u32::MAX)
+    }
+
+    /// Reserves this many spare blocks, which other content has had. `false`: there are not as many, or some behind them have content.
+    pub(crate) fn reserve(&mut self, given: u32) -> bool {
+        let (next, end) = self.spare;
+        let reserved = end.saturating_sub(SPARE_BLOCKS).saturating_add(given.into());
+        let is_possible = (next..=end).contains(&reserved);
+        if is_possible {
+            self.spare.0 = reserved;
+        }
+        is_possible
+    }
+
+    /// All content in spare blocks, in the order of the blocks.
+    pub(crate) fn list(&self) -> impl Iterator<Item = &(Extent, Version)> {
+        self.extents.values()
+    }
+
+    /// Decides how a file is shown: as the image has it, or as this later version, by its status and its first block.
+    pub(crate) fn settle(&mut self, file: u32, later: Option<(Stat, u32)>) {
+        self.files.insert(file, later.map(|(stat, first)| Box::new(Revision { stat, first })));
+    }
+
+    /// Whether a later version of a file had no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
     }
 }
 

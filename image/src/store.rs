@@ -11,6 +11,9 @@ use std::{
 
 use crate::{BlockError, block::BLOCK};
 
+/// Blocks that are verified at once.
+const PIECE: usize = 64;
+
 /// The checksum of a block: CRC-32C, which processors compute.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
@@ -44,6 +47,16 @@ impl CheckedFile {
         for block in blocks {
             self.checksums.get(block as usize).hash(hasher);
         }
+    }
+
+    /// Whether all blocks are as they were written.
+    pub(crate) fn is_intact(&self) -> bool {
+        let mut buffer = vec![0; PIECE * BLOCK];
+        let pieces = (0..self.checksums.len()).step_by(PIECE);
+        pieces.into_iter().all(|first| {
+            let count = PIECE.min(self.checksums.len() - first);
+            self.read_blocks(first as u64, &mut buffer[..count * BLOCK]).is_ok()
+        })
     }
 
     /// Reads whole blocks.

@@ -263,6 +263,13 @@ impl Tables {
         }
     }
 
+    /// The end of the files' blocks; all behind it are spare.
+    pub(crate) fn content_end(&self) -> Result<u64, BlockError> {
+        let Some(last) = self.sizes.extents.checked_sub(1) else { return Ok(0) };
+        let Extent { first, size, .. } = self.record(0, last)?;
+        Ok(u64::from(first) + size.div_ceil(BLOCK_SIZE))
+    }
+
     /// The record of a file.
     pub(crate) fn file(&self, number: u32) -> Result<FileRecord, BlockError> {
         if u64::from(number) >= self.sizes.files {

@@ -114,6 +114,12 @@ impl Root {
         Root { cell, volumes, disks }
     }
 
+    /// Its volumes, the first mounted at `/`.
+    #[must_use]
+    pub fn volumes(&self) -> &[Volume] {
+        &self.volumes
+    }
+
     /// Closes the host files that its volumes keep open, when no clone runs; they are reopened when they are read.
     pub fn release_idle(&self) {
         self.volumes.iter().for_each(|volume| volume.disk.release_idle());
@@ -130,7 +136,7 @@ impl Root {
 
     /// Mounts the volumes, whose disks are the first of `disks`.
     fn mount(&self, kernel: &Kernel, disks: &[DiskId]) -> Result<(), LaunchError> {
-        for (slot, (Volume { mount_point, disk }, id)) in self.volumes.iter().zip(disks).enumerate() {
+        for (slot, (Volume { mount_point, disk, .. }, id)) in self.volumes.iter().zip(disks).enumerate() {
             let pages = PageCount(disk.blocks());
             if pages.bytes() > SLOT_SIZE {
                 return Err(LaunchError::VolumeTooLarge(mount_point.clone()));

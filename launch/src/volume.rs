@@ -15,20 +15,28 @@ pub struct Volume {
     pub mount_point: Vec<u8>,
     /// The image.
     pub disk: Arc<dyn Disk>,
+    image: Arc<ImageDisk>,
 }
 
 impl Volume {
     /// A volume of an image.
     #[must_use]
     pub fn new(mount_point: impl Into<Vec<u8>>, image: Image) -> Volume {
-        Volume::watched(mount_point, image, |_| ())
+        Volume::watched(mount_point, image, |_, _| ())
     }
 
-    /// The same, with a callback for blocks that cannot be read: once for each host file, from vCPU threads.
+    /// The same, with a callback for blocks that cannot be read, from vCPU threads: once for each host file, and again once the image
+    /// [is stale](Image::is_stale), which the callback is told.
     #[must_use]
-    pub fn watched(mount_point: impl Into<Vec<u8>>, image: Image, report: impl Fn(&BlockError) + Send + Sync + 'static) -> Volume {
-        let disk = ImageDisk { image, report: Box::new(report), reported: Mutex::default() };
-        Volume { mount_point: mount_point.into(), disk: Arc::new(disk) }
+    pub fn watched(mount_point: impl Into<Vec<u8>>, image: Image, report: impl Fn(&BlockError, bool) + Send + Sync + 'static) -> Volume {
+        let image = Arc::new(ImageDisk { image, report: Box::new(report), reported: Mutex::default() });
+        Volume { mount_point: mount_point.into(), disk: Arc::<ImageDisk>::clone(&image), image }
+    }
+
+    /// Its image.
+    #[must_use]
+    pub fn image(&self) -> &Image {
+        &self.image.image
     }
 
     /// The image's length.
@@ -37,23 +45,27 @@ impl Volume {
     }
 }
 
+/// Receives errors of blocks, each with whether the image is stale.
+type BlockReport = Box<dyn Fn(&BlockError, bool) + Send + Sync>;
+
 /// An image as a disk.
 struct ImageDisk {
     image: Image,
-    report: Box<dyn Fn(&BlockError) + Send + Sync>,
-    /// Files that were reported already.
-    reported: Mutex<HashSet<Option<PathBuf>>>,
+    report: BlockReport,
+    /// Files that were reported already, each with whether the image was stale.
+    reported: Mutex<HashSet<(Option<PathBuf>, bool)>>,
 }
 
 impl ImageDisk {
     fn report(&self, error: &BlockError) {
         let file = match error {
             BlockError::Changed(path) | BlockError::Host { path, .. } => Some(path.clone()),
-            BlockError::Outside { .. } | BlockError::Damaged(_) => None,
+            BlockError::Outside { .. } | BlockError::NoFile { .. } | BlockError::Damaged(_) => None,
         };
+        let is_stale = self.image.is_stale();
         // The set is consistent even if a thread panicked.
-        if self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert(file) {
-            (self.report)(error);
+        if self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert((file, is_stale)) {
+            (self.report)(error, is_stale);
         }
     }
 }

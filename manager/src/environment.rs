@@ -3,6 +3,7 @@
 
 use crate::host;
 use crate::report::Reporter;
+use crate::view_images::ViewImages;
 use pando_image::escaped;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeMap;
@@ -48,6 +49,8 @@ pub struct HostEnvironment {
     pub trees: Option<PathBuf>,
     /// Cached images of prefixes and directories are compared with the host file by file.
     pub compares_files: bool,
+    /// The images that are kept with the template whose view is prepared.
+    pub(crate) view_images: Option<ViewImages>,
     /// rustup's home, which holds its toolchains.
     pub rustup_home: Option<PathBuf>,
     /// The directory of the caller's data.
@@ -87,6 +90,7 @@ impl HostEnvironment {
             trees: cache.clone(),
             cache,
             compares_files: false,
+            view_images: None,
             rustup_home,
             data,
             path,

@@ -25,5 +25,6 @@ pub mod template;
 pub mod time_limits;
 pub mod timings;
 pub mod view;
+mod view_images;
 pub mod volumes;
 pub mod write_back;

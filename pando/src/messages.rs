@@ -51,7 +51,9 @@ pub(crate) fn template(error: &TemplateError) -> String {
         }
         TemplateError::Exists(_) => format!("{error}: replace it with --replace"),
         TemplateError::NoRecipe(_) => format!("{error}: create the template again with `pando template create`"),
-        TemplateError::Changed(_) => format!("{error}: create it again with `pando template create --replace`"),
+        TemplateError::Changed(_) | TemplateError::ChangedFile { .. } => {
+            format!("{error}: create it again with `pando template create --replace`")
+        }
         TemplateError::NotReady { .. } => format!("{error}: see `pando template create --help`"),
         error => error.to_string(),
     }

@@ -222,6 +222,7 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
         Command::Rm { names } => {
             let store = store()?;
             names.iter().try_for_each(|name| store.remove(name))?;
+            store.remove_leftover_views();
             Ok(0)
         }
         Command::Inspect { template } => inspect(template),

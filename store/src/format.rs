@@ -32,7 +32,7 @@ pub(crate) const PAGE: usize = PAGE_SIZE as usize;
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 64;
 /// Maximum size of an index in bytes: that of a hundred gigabytes of pages. In memory it takes up to eight times as much.
-const INDEX_MAX: u64 = 32 << 20;
+pub(crate) const INDEX_MAX: u64 = 32 << 20;
 /// Bytes of an index that are hashed at a time.
 const PIECE: usize = 64 << 10;
 

@@ -19,4 +19,4 @@ mod writer;
 pub use error::Error;
 pub use features::{features_of_table, missing_features};
 pub use template_file::TemplateFile;
-pub use writer::{Summary, save};
+pub use writer::{FileIdentity, Summary, identity, save};

@@ -3,12 +3,13 @@
 
 use crate::error::Error;
 use crate::features;
-use crate::format::{CHUNK_PAGES, Checksum, Chunk, HEADER, Header, Index, PAGE, PageRun, checksum};
-use pando_kernel::{CellId, Kernel, OperatorError};
+use crate::format::{CHUNK_PAGES, Checksum, Chunk, HEADER, Header, INDEX_MAX, Index, PAGE, PageRun, checksum};
+use pando_kernel::{CellId, CellImage, Kernel, OperatorError};
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use tempfile::NamedTempFile;
 use zstd::bulk::Compressor;
@@ -25,16 +26,19 @@ pub struct Summary {
     pub stored: u64,
     /// Bytes of the file.
     pub bytes: u64,
+    /// The identity of the file.
+    pub file: FileIdentity,
 }
 
-/// Saves a frozen template, with metadata that is stored unchanged. The kernel stays usable meanwhile, and the template may be cloned.
+/// Saves a frozen template, with metadata that is stored unchanged and may depend on its state. The kernel stays usable meanwhile, and the
+/// template may be cloned.
 ///
 /// The file is written beside its target and renamed once it is on the disk. At any failure, either the old file or
 /// the new one is there, complete.
 ///
 /// # Errors
-/// The cell is no template or cannot be read, or the host does not let the file be written.
-pub fn save(kernel: &Kernel, id: CellId, path: &Path, metadata: &[u8]) -> Result<Summary, Error> {
+/// The cell is no template or cannot be read, `metadata` fails, or the host does not let the file be written.
+pub fn save(kernel: &Kernel, id: CellId, path: &Path, metadata: impl FnOnce(&CellImage) -> io::Result<Vec<u8>>) -> Result<Summary, Error> {
     let failed = |source| Error::Write { path: path.into(), source };
     let mut pages = Pages::create(path).map_err(failed)?;
     let mut written = Ok(());
@@ -50,23 +54,36 @@ pub fn save(kernel: &Kernel, id: CellId, path: &Path, metadata: &[u8]) -> Result
     let Pages { file, runs, stored, chunks, length, .. } = pages;
     let pages = image.contents();
     let features = features::of(&kernel.machine().cpuid());
-    let index = Index { image, metadata: metadata.to_vec(), features, runs, stored, chunks };
-    let bytes = commit_file(file, length, &index, path).map_err(failed)?;
-    Ok(Summary { pages, stored: stored.into(), bytes })
+    let metadata = metadata(&image).map_err(failed)?;
+    let index = Index { image, metadata, features, runs, stored, chunks };
+    let (bytes, file) = commit_file(file, length, &index, path).map_err(failed)?;
+    Ok(Summary { pages, stored: stored.into(), bytes, file })
 }
 
-/// Adds index and header, and renames the file to its path. Returns its length.
-fn commit_file(mut file: BufWriter<NamedTempFile>, length: u64, index: &Index, path: &Path) -> io::Result<u64> {
+/// Adds index and header, and renames the file to its path. Returns its length, and its identity.
+fn commit_file(mut file: BufWriter<NamedTempFile>, length: u64, index: &Index, path: &Path) -> io::Result<(u64, FileIdentity)> {
     let index = postcard::to_stdvec(index).map_err(io::Error::other)?;
+    if index.len() as u64 > INDEX_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "its description would be larger than 32 MiB"));
+    }
     let header = Header { index: length, end: length + index.len() as u64 };
     file.write_all(&index)?;
     file.seek(SeekFrom::Start(0))?;
     file.write_all(&header.encode(&index))?;
     let file = file.into_inner()?;
     file.as_file().sync_all()?;
-    file.persist(path)?;
+    let file = file.persist(path)?;
     File::open(directory(path))?.sync_all()?;
-    Ok(header.end)
+    Ok((header.end, identity(&file.metadata()?)))
+}
+
+/// The identity of a file: device, inode, length, and time of change.
+pub type FileIdentity = (u64, u64, u64, i64, i64);
+
+/// The identity of a file with this metadata.
+#[must_use]
+pub fn identity(found: &Metadata) -> FileIdentity {
+    (found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec())
 }
 
 /// The directory of a file.

@@ -44,7 +44,7 @@ fn noise(count: u64) -> Vec<u8> {
 fn saved(path: &Path, pages: &[u8]) -> Summary {
     let mut lab = sim();
     let id = template(&mut lab, pages, DATA);
-    save(&lab.kernel, id, path, WORDS).expect("a template can be saved")
+    save(&lab.kernel, id, path, |_| Ok(WORDS.to_vec())).expect("a template can be saved")
 }
 
 fn place() -> (TempDir, PathBuf) {
@@ -62,7 +62,7 @@ fn loaded_templates_equal_the_saved_ones() {
             let told = PAGES + 77 * PAGE_SIZE + 5;
             let mut lab = Lab::both().swap_remove(source);
             let id = template(&mut lab, &pages, told);
-            let summary = save(&lab.kernel, id, &path, WORDS).expect("a template can be saved");
+            let summary = save(&lab.kernel, id, &path, |_| Ok(WORDS.to_vec())).expect("a template can be saved");
             assert_eq!(summary.bytes, fs::metadata(&path).expect("it is there").len());
             drop(lab);
 
@@ -87,7 +87,7 @@ fn loaded_templates_equal_the_saved_ones() {
 
             // Saved once more, from pages most of which were read from the file.
             let again = path.with_extension("again");
-            assert_eq!(save(&lab.kernel, id, &again, WORDS).expect("a template can be saved").pages, summary.pages);
+            assert_eq!(save(&lab.kernel, id, &again, |_| Ok(WORDS.to_vec())).expect("a template can be saved").pages, summary.pages);
             lab.kernel.end(id, End::Killed).expect("it is frozen");
             lab.kernel.remove_disk(disk).expect("no cell has it");
             lab.kernel.settle();
@@ -233,12 +233,12 @@ fn a_writer_that_does_not_come_to_its_end_leaves_the_file_of_old() {
     let lab = sim();
     let config = CellConfig { quota: QUOTA, host_name: String::new() };
     let unfit = lab.kernel.create(config).expect("room for a cell");
-    assert!(matches!(save(&lab.kernel, unfit, &path, b""), Err(Error::Kernel(OperatorError::WrongState(_)))));
+    assert!(matches!(save(&lab.kernel, unfit, &path, |_| Ok(Vec::new())), Err(Error::Kernel(OperatorError::WrongState(_)))));
     assert_eq!(fs::read_dir(directory.path()).expect("it is there").count(), 1, "nothing is left of the attempt");
     // A killed writer leaves this.
     fs::write(directory.path().join(".template.abcdef.new"), &good[..good.len() / 2]).expect("room for it");
     assert!(fs::read(&path).expect("it is there") == good);
     let other = saved(&path, &noise(60));
     assert_eq!(fs::metadata(&path).expect("it is there").len(), other.bytes);
-    assert!(matches!(save(&lab.kernel, unfit, Path::new("/nowhere/template"), b""), Err(Error::Write { .. })));
+    assert!(matches!(save(&lab.kernel, unfit, Path::new("/nowhere/template"), |_| Ok(Vec::new())), Err(Error::Write { .. })));
 }

@@ -28,7 +28,7 @@ pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Res
         let mut harness = Harness::new(memory + ROOM)?;
         let root = compiled.booted(&mut harness)?;
         let template = FrozenTemplate::trained(&mut harness, &root, program.clone())?;
-        save(&harness.kernel, template.root.cell(), &file, b"")?;
+        save(&harness.kernel, template.root.cell(), &file, |_| Ok(Vec::new()))?;
     }
     let times = Sample::take(options.rounds(10), || load(&file, &volume, &program, memory))?;
     let milliseconds = Row::of("load-1g-ms", times.median() / 1e6, "ms");

@@ -47,6 +47,13 @@ impl CellImage {
         self.memory.disks.len()
     }
 
+    /// The blocks of an attached disk that the cell's programs have mapped as files. A disk that is mapped as a whole, block by block from
+    /// its first page on, does not count.
+    #[must_use]
+    pub fn mapped_blocks(&self, disk: usize) -> Vec<std::ops::Range<u64>> {
+        self.memory.mapped_blocks(disk)
+    }
+
     /// Whether the cell, or one that it is a clone of, was frozen by force ([`crate::Kernel::force_freeze`]), or while
     /// programs ran that did not notice. Its clones' random numbers may then be equal.
     #[must_use]

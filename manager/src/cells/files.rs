@@ -16,15 +16,21 @@ use crate::root::RootGuard;
 use crate::template::{Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, Workshop};
 use crate::time_limits::TimeLimits;
 use crate::view::{PreparedView, ViewSpec};
+use crate::view_images::ViewImages;
 use pando_kernel::{CellId, Kernel};
 use pando_launch::{Root, Template};
+use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+/// Templates that stay loaded after they were frozen, and their most pages: 128 MiB in all.
+const FROZEN_MAX: usize = 8;
+const FROZEN_PAGES: PageCount = PageCount(4096);
 
 /// The loaded templates. Its locks are held for short sections, one at a time.
 pub(super) struct FileTemplates {
@@ -101,6 +107,51 @@ impl FileTemplates {
         true
     }
 
+    /// Keeps a small template loaded that was just frozen, because it is often used soon. Others are read from their files.
+    fn keep_loaded(
+        &self,
+        origin: &CellOrigin,
+        cell: CellId,
+        (path, version): (PathBuf, FileVersion),
+        (manifest, by_force): (Manifest, bool),
+    ) {
+        // A copy keeps its base loaded, so that must be in use anyway.
+        let base = std::ptr::from_ref(origin.loaded.base());
+        if !lock(&self.loaded).values().any(|loaded| std::ptr::eq(Arc::as_ptr(loaded), base)) {
+            return;
+        }
+        if self.kernel.inspect(cell).map_or(true, |(_, _, usage)| usage.used > FROZEN_PAGES) {
+            return;
+        }
+        // A clone that never starts: it has what the frozen cell has, which ends.
+        let Ok(clone) = self.kernel.clone_cell(cell, manifest.memory()) else { return };
+        let root = RootGuard::new(Arc::<Kernel>::clone(&self.kernel), Root::loaded(clone, Vec::new(), Vec::new()));
+        if self.kernel.learn_writes(cell, clone).is_err() {
+            return;
+        }
+        let used = self.uses.fetch_add(1, Ordering::Relaxed);
+        let is_forced = by_force || origin.loaded.is_forced();
+        let loaded = Arc::new(LoadedTemplate::frozen(&origin.loaded, root, manifest, (version, used), is_forced));
+        let old = lock(&self.loaded).insert(path, loaded);
+        // This may be the last reference, and then the drop is slow.
+        drop(old);
+        while let Some(unloaded) = self.take_surplus_frozen() {
+            drop(unloaded);
+        }
+    }
+
+    /// Removes the least recently used one of the templates without clones that are loaded since they were frozen, if there are too many.
+    fn take_surplus_frozen(&self) -> Option<Arc<LoadedTemplate>> {
+        let mut all = lock(&self.loaded);
+        let frozen = || all.iter().filter(|(_, loaded)| loaded.is_copy());
+        if frozen().count() <= FROZEN_MAX {
+            return None;
+        }
+        let idle = frozen().filter(|(_, loaded)| Arc::strong_count(loaded) == 1);
+        let oldest = idle.min_by_key(|(_, loaded)| loaded.used.load(Ordering::Relaxed)).map(|(path, _)| path.clone());
+        oldest.and_then(|path| all.remove(&path))
+    }
+
     /// Unloads templates whose files were removed or replaced; their clones continue.
     fn tidy(&self) {
         let known: BTreeMap<PathBuf, Option<FileVersion>> =
@@ -111,6 +162,15 @@ impl FileTemplates {
         let is_gone = |path: &PathBuf, loaded: &mut Arc<LoadedTemplate>| known.get(path) == Some(&loaded.version);
         let gone: Vec<_> = lock(&self.loaded).extract_if(.., is_gone).collect();
         drop(gone);
+        // Copies whose base is not loaded any more.
+        let mut all = lock(&self.loaded);
+        let bases: Vec<_> = all.values().filter(|loaded| !loaded.is_copy()).map(Arc::as_ptr).collect();
+        let is_alone = |_: &PathBuf, loaded: &mut Arc<LoadedTemplate>| {
+            loaded.is_copy() && Arc::strong_count(loaded) == 1 && !bases.contains(&std::ptr::from_ref(loaded.base()))
+        };
+        let alone: Vec<_> = all.extract_if(.., is_alone).collect();
+        drop(all);
+        drop(alone);
     }
 }
 
@@ -129,17 +189,21 @@ impl TemplateProvider for FileTemplates {
         let Some(version) = file_version(&path)? else { return Ok(LoadState::Missing) };
         let template = OpenTemplate::open(&path)?;
         let mut view = match template.find(&self.environment) {
-            Err(TemplateError::Changed(_)) if template.manifest().standard => return Ok(LoadState::Outdated),
+            Err(TemplateError::Changed(_) | TemplateError::ChangedFile { .. }) if template.manifest().standard => {
+                return Ok(LoadState::Outdated);
+            }
             found => found?,
         };
         let mut charge = self.descriptors.charge();
-        charge.grow(1 + view.volumes.len() as u64);
+        charge.grow(1 + view.volumes.len() as u64 + view.view_images.as_ref().map_or(0, |images| images.count() as u64));
         if !self.free_descriptors() {
             return Err(ManagerError::TooManyFiles);
         }
         let used = self.uses.fetch_add(1, Ordering::Relaxed);
         let root = template.load(&self.kernel, &mut view)?;
-        let loaded = Arc::new(LoadedTemplate::of_file(root, &template, version, (view.changed, view.image), used, charge));
+        let replaces = lock(&self.loaded).get(&path).is_some_and(|old| old.has_file(version) && old.has_changed());
+        let reloaded = replaces.then(Instant::now);
+        let loaded = Arc::new(LoadedTemplate::of_file(root, &template, version, view, (used, reloaded), charge));
         let old = lock(&self.loaded).insert(path, Arc::clone(&loaded));
         // This may be the last reference, and then the drop is slow.
         drop(old);
@@ -183,13 +247,30 @@ impl TemplateProvider for FileTemplates {
         self.store.check_free(name, replaces)
     }
 
-    fn keep_clone(&self, origin: &CellOrigin, cell: CellId, name: &TemplateName, _by_force: bool) -> Result<(), ManagerError> {
-        Ok(self.store.save_clone(&origin.manifest, &self.kernel, cell, name)?)
+    fn check_can_be_kept(&self, origin: &CellOrigin) -> Result<(), TemplateError> {
+        let base = origin.loaded.base();
+        if let Some(image) = base.view_images().and_then(ViewImages::missing) {
+            return Err(TemplateError::ImageMissing { name: origin.manifest.name.clone(), image });
+        }
+        origin.manifest.check_files(base.root.volumes())
+    }
+
+    fn keep_clone(&self, origin: &CellOrigin, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
+        // Its clones continue what it did.
+        self.kernel.learn_writes(cell, cell)?;
+        let manifest = origin.manifest.renamed(name);
+        let volumes = origin.loaded.base().root.volumes();
+        let (version, manifest) = self.store.save_clone((&manifest, volumes), &self.kernel, cell, name)?;
+        self.keep_loaded(origin, cell, (self.store.file(name), version), (manifest, by_force));
+        Ok(())
     }
 
     fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
         self.store.remove(name)?;
         self.tidy();
+        let store = self.store.clone();
+        // It reads all templates. If no thread can be started, a later removal searches.
+        let _ = std::thread::Builder::new().name("leftovers".into()).spawn(move || store.remove_leftover_views());
         Ok(())
     }
 
@@ -213,7 +294,7 @@ impl TemplateProvider for FileTemplates {
 /// The identity of a template's file; `None`: there is none.
 fn file_version(path: &Path) -> Result<Option<FileVersion>, TemplateError> {
     match std::fs::metadata(path) {
-        Ok(found) => Ok(Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))),
+        Ok(found) => Ok(Some(pando_store::identity(&found))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(TemplateError::File { path: path.into(), source }),
     }

@@ -48,6 +48,8 @@ impl ManagedCell {
         let ManagedCell { operator, cell, id, .. } = self;
         let ended = || ManagerError::Ended { cell: *id, action: "freeze" };
         let origin = self.lock().resources.as_ref().map(|resources| resources.origin.clone()).ok_or_else(ended)?;
+        // From the next step on, the cell cannot continue.
+        self.pool.check_can_be_kept(&origin)?;
         operator.freeze(*cell, by_force).map_err(|_| ended())?;
         if !operator.wait_frozen(*cell, Some(FREEZE_MAX))? && operator.withdraw_freeze(*cell)? {
             return Err(ManagerError::NotFrozen { cell: *id, seconds: FREEZE_MAX.as_secs() });

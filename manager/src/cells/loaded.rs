@@ -5,16 +5,22 @@ use super::ManagerError;
 use super::budget::Charge;
 use crate::root::RootGuard;
 use crate::template::{Manifest, OpenTemplate, TemplateError};
+use crate::view::PreparedView;
+use crate::view_images::ViewImages;
 use pando_kernel::{CellId, ConsolePort, Stream};
 use pando_oci::OpenImage;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Bytes of a starting program's output that are reported if it does not become ready.
 const OUTPUT_KEPT: usize = 4096;
 
+/// The least time between two loads of a template because files that it sees have changed.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
+
 /// A file's identity: device, inode, length, and time of change.
-pub(super) type FileVersion = (u64, u64, u64, i64, i64);
+pub(super) type FileVersion = pando_store::FileIdentity;
 
 /// The result of loading a template.
 pub(super) enum LoadState {
@@ -43,21 +49,28 @@ pub(crate) struct LoadedTemplate {
     _charge: Option<Charge>,
     /// Files on the host that it sees have changed: its next clones may not be able to read them.
     changed: Arc<AtomicBool>,
+    /// When it was loaded again, because files had changed.
+    reloaded: Option<Instant>,
     /// The container image of a view; held, so that it is not removed.
     _image: Option<OpenImage>,
+    /// The kept images of a template, which are not removed meanwhile.
+    view_images: Option<ViewImages>,
 }
 
 impl LoadedTemplate {
-    /// A template of this version of its file. `changed` is set if files that it sees have changed.
+    /// A template of this version of its file, which was loaded again at this time, if it was.
     pub(super) fn of_file(
         root: RootGuard,
         template: &OpenTemplate,
         version: FileVersion,
-        (changed, image): (Arc<AtomicBool>, Option<OpenImage>),
-        used: u64,
+        view: PreparedView,
+        (used, reloaded): (u64, Option<Instant>),
         charge: Charge,
     ) -> LoadedTemplate {
-        let (manifest, is_forced) = (Arc::new(template.manifest().clone()), template.is_forced());
+        let PreparedView { changed, image, view_images, .. } = view;
+        // Sessions are paused with the images only if these are there.
+        let manifest = if view_images.is_some() { template.manifest().clone() } else { template.manifest().without_images() };
+        let (manifest, is_forced) = (Arc::new(manifest), template.is_forced());
         let (version, used, _charge) = (Some(version), AtomicU64::new(used), Some(charge));
         LoadedTemplate {
             nesting_root: OnceLock::new(),
@@ -69,14 +82,29 @@ impl LoadedTemplate {
             used,
             _charge,
             changed,
+            reloaded,
             _image: image,
+            view_images,
         }
     }
 
     /// A template without a file.
     pub(super) fn in_memory(root: RootGuard, manifest: Manifest, is_forced: bool) -> LoadedTemplate {
         let (nesting_root, used, changed, manifest) = (OnceLock::new(), AtomicU64::new(0), Arc::default(), Arc::new(manifest));
-        LoadedTemplate { nesting_root, root, base: None, manifest, is_forced, version: None, used, _charge: None, changed, _image: None }
+        LoadedTemplate {
+            nesting_root,
+            root,
+            base: None,
+            manifest,
+            is_forced,
+            version: None,
+            used,
+            _charge: None,
+            changed,
+            reloaded: None,
+            _image: None,
+            view_images: None,
+        }
     }
 
     /// The root of a view.
@@ -97,6 +125,25 @@ impl LoadedTemplate {
         let base = Arc::clone(template.base.as_ref().unwrap_or(template));
         let held = LoadedTemplate::in_memory(root, Manifest::clone(&template.manifest), template.is_forced);
         LoadedTemplate { base: Some(base), ..held }
+    }
+
+    /// A template of this version of its file that was just frozen: a copy of a clone of `template`.
+    pub(super) fn frozen(
+        template: &Arc<LoadedTemplate>,
+        root: RootGuard,
+        manifest: Manifest,
+        (version, used): (FileVersion, u64),
+        is_forced: bool,
+    ) -> LoadedTemplate {
+        let copy = LoadedTemplate::copy_of_clone(template, root);
+        let changed = Arc::clone(&copy.base().changed);
+        let (version, used) = (Some(version), AtomicU64::new(used));
+        LoadedTemplate { manifest: Arc::new(manifest), is_forced, version, used, changed, ..copy }
+    }
+
+    /// Whether it is a copy of a clone of another template, whose files it uses.
+    pub(super) fn is_copy(&self) -> bool {
+        self.base.is_some()
     }
 
     /// The template whose files it uses: itself, or the one of which it is a copy.
@@ -126,9 +173,21 @@ impl LoadedTemplate {
         self.is_forced
     }
 
-    /// Whether neither its file, of this version, nor what it sees has changed.
+    /// Its kept images.
+    pub(super) fn view_images(&self) -> Option<&ViewImages> {
+        self.view_images.as_ref()
+    }
+
+    /// Whether it was loaded from this version of its file.
+    pub(super) fn has_file(&self, version: FileVersion) -> bool {
+        self.version == Some(version)
+    }
+
+    /// Whether neither its file, of this version, nor what it sees has changed. It is loaded again at most once in [`RELOAD_INTERVAL`],
+    /// because a file that it sees may change all the time.
     pub(super) fn is_current(&self, version: Option<FileVersion>) -> bool {
-        self.version == version && version.is_some() && !self.has_changed()
+        let is_new = || self.reloaded.is_some_and(|at| at.elapsed() < RELOAD_INTERVAL);
+        version.is_some_and(|version| self.has_file(version)) && (!self.has_changed() || is_new())
     }
 
     /// Whether files that it sees have changed.

@@ -122,6 +122,14 @@ impl TemplatePool {
         blocking(move || Ok(pool.provider.check_free(&name, replaces)?)).await
     }
 
+    /// Checks that a cell of this origin can be kept as a template. May block.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub(crate) fn check_can_be_kept(&self, origin: &CellOrigin) -> Result<(), ManagerError> {
+        Ok(self.provider.check_can_be_kept(origin)?)
+    }
+
     /// Keeps a frozen cell as a template. The caller holds the lock of its name. May block.
     ///
     /// # Errors

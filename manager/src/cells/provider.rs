@@ -64,6 +64,14 @@ pub(super) trait TemplateProvider: Send + Sync {
     /// It exists, and `replaces` is not set.
     fn check_free(&self, name: &TemplateName, replaces: bool) -> Result<(), TemplateError>;
 
+    /// Checks that a cell of this origin can be kept as a template.
+    ///
+    /// # Errors
+    /// It cannot.
+    fn check_can_be_kept(&self, _origin: &CellOrigin) -> Result<(), TemplateError> {
+        Ok(())
+    }
+
     /// Keeps a frozen cell as a template. `by_force`: it was frozen by force.
     ///
     /// # Errors

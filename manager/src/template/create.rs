@@ -13,11 +13,13 @@ use crate::report::Warning;
 use crate::root::RootGuard;
 use crate::time_limits::TimeLimits;
 use crate::view::PreparedView;
+use crate::view_images::ViewImages;
 use pando_kernel::{CellId, ConsolePort, End, Kernel, OperatorError};
 use pando_launch::{LaunchError, Program, Root, Template};
 use pando_machine::PageCount;
 use pando_store::TemplateFile;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,6 +69,8 @@ impl Plan {
         spec.view.check_unchanging()?;
         store.check_free(&spec.name, spec.replace)?;
         store.create_directory()?;
+        let view_images = Some(ViewImages::for_new(store.directory()));
+        let environment = &HostEnvironment { view_images, ..environment.clone() };
         let (view, fingerprint) = PreparedView::for_template(&spec.view, &spec.command, environment)?;
         let manifest = Manifest::new(&spec, &view, environment, fingerprint)?;
         // Read before the process is confined: it cannot query the host then.
@@ -85,6 +89,7 @@ impl Plan {
     /// # Errors
     /// The program ends before it is ready, there is not enough memory, or the state cannot be written.
     pub fn create(&self, workshop: Workshop<'_>, output: OutputSink<'_>, observer: CellObserver<'_>) -> Result<(), TemplateError> {
+        let replaced = self.store.view_images(&self.spec.name);
         for number in 0..self.spec.variants {
             let file = self.store.variant(&self.spec.name, number);
             remove_leftovers(self.store.directory(), &file);
@@ -92,7 +97,9 @@ impl Plan {
             self.create_variant(workshop, (&prepared, &file), output, observer)?;
         }
         // The replaced template may have had more variants.
-        self.store.keep_first(&self.spec.name, self.spec.variants)
+        self.store.keep_first(&self.spec.name, self.spec.variants)?;
+        self.store.remove_unused_views(replaced);
+        Ok(())
     }
 
     /// Creates the program's cell.
@@ -167,7 +174,10 @@ impl Plan {
     }
 
     fn save(&self, kernel: &Kernel, cell: CellId, file: &Path) -> Result<(), TemplateError> {
-        pando_store::save(kernel, cell, file, &self.manifest.encode())?;
+        pando_store::save(kernel, cell, file, |image| {
+            let manifest = self.manifest.with_files_of(&self.view.volumes, image, true).map_err(io::Error::other)?;
+            Ok(manifest.encode())
+        })?;
         Ok(())
     }
 }

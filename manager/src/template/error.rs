@@ -38,6 +38,33 @@ pub enum TemplateError {
     /// The files that it sees have changed.
     #[error("the files that template `{0}` sees have changed since it was created")]
     Changed(String),
+    /// A file of the host that it has read has changed.
+    #[error("{}, which template `{name}` uses, has changed since it was created", escaped(path))]
+    ChangedFile {
+        /// The template.
+        name: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A session of it could not be resumed, because a file of the host that the template has read has changed.
+    #[error(
+        "cannot freeze a session of template `{name}`: {}, which it uses, has changed, so that the session could not continue; it runs on, and can be forked",
+        escaped(path)
+    )]
+    FileOfSession {
+        /// The template.
+        name: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// An image of its view has been removed.
+    #[error("image {image} of template `{name}` was removed from its directory `views`: a session of it can be forked, but not paused")]
+    ImageMissing {
+        /// The template.
+        name: String,
+        /// The image's file.
+        image: String,
+    },
     /// Its program ended before it was ready.
     #[error("{}: {end} before it reported that it is ready", escaped(program))]
     NotReady {

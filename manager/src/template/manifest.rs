@@ -4,8 +4,13 @@
 use super::{TemplateError, TemplateName, TemplateSpec};
 use crate::environment::HostEnvironment;
 use crate::host;
+use crate::view::ViewError;
 use crate::view::{ImageSpec, PreparedView, User, ViewSpec, VolumeSpec};
-use pando_launch::Program;
+use crate::view_images::{ImageUse, KeptImage, ViewImages, changed_file, record_files};
+use pando_abi::limits::MAX_DISKS;
+use pando_image::BlockError;
+use pando_kernel::CellImage;
+use pando_launch::{Program, Volume};
 use pando_machine::PageCount;
 use pando_store::TemplateFile;
 use serde::{Deserialize, Serialize};
@@ -45,6 +50,9 @@ pub struct Manifest {
     directory: Option<PathBuf>,
     /// Differs if its view of the host differs.
     fingerprint: u64,
+    /// The images that are kept with it, with what its memory depends on in them; none in templates of earlier versions.
+    #[serde(default)]
+    pub(crate) view_images: Vec<KeptImage>,
     /// Its memory limit, in pages of 4 KiB.
     memory: u64,
     /// When it was created: seconds since 1970.
@@ -92,6 +100,7 @@ impl Manifest {
             environment: program.environment.into_iter().filter_map(|line| String::from_utf8(line).ok()).collect(),
             directory: Some(view.directory.clone()),
             fingerprint,
+            view_images: environment.view_images.as_ref().map(ViewImages::images).unwrap_or_default(),
             memory: spec.limits.memory().0,
             created: now(),
             standard: spec.is_standard,
@@ -119,6 +128,7 @@ impl Manifest {
             environment: program.environment.iter().filter_map(|line| String::from_utf8(line.clone()).ok()).collect(),
             directory: Some(text(&program.directory)?.into()),
             fingerprint: 0,
+            view_images: Vec::new(),
             memory: program.memory.0,
             created: now(),
             standard: spec.is_standard,
@@ -130,6 +140,38 @@ impl Manifest {
         Manifest { name: name.to_string(), created: now(), standard: false, ..self.clone() }
     }
 
+    /// The recipe of a template with this state, which also depends on files of these volumes. `is_new`: nothing but its creation has read
+    /// them.
+    ///
+    /// # Errors
+    /// An image is damaged.
+    pub(super) fn with_files_of(&self, volumes: &[Volume], cell: &CellImage, is_new: bool) -> Result<Manifest, BlockError> {
+        let mut manifest = self.clone();
+        match record_files(&mut manifest.view_images, volumes, cell, is_new) {
+            // It depends on the host then. It knows no later versions of files, because its view is the host's.
+            Ok(false) | Err(_) if is_new => Ok(self.without_images()),
+            Ok(_) => Ok(manifest),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks that a session of the template can be resumed after a pause, so far as that is known before: the files are there on which the
+    /// template depends.
+    ///
+    /// # Errors
+    /// One has changed, or an image is damaged.
+    pub(crate) fn check_files(&self, volumes: &[Volume]) -> Result<(), TemplateError> {
+        match changed_file(&self.view_images, volumes).map_err(|error| ViewError::Image(error.into()))? {
+            Some(path) => Err(TemplateError::FileOfSession { name: self.name.clone(), path }),
+            None => Ok(()),
+        }
+    }
+
+    /// Without its images: it depends on the host.
+    pub(crate) fn without_images(&self) -> Manifest {
+        Manifest { view_images: Vec::new(), ..self.clone() }
+    }
+
     /// Reads the recipe of a saved template.
     ///
     /// # Errors
@@ -139,6 +181,8 @@ impl Manifest {
         // The file is not trusted.
         let manifest = manifest
             .filter(|manifest| manifest.name.parse::<TemplateName>().is_ok())
+            .filter(|manifest| manifest.view_images.len() <= MAX_DISKS as usize)
+            .filter(|manifest| manifest.view_images.iter().all(KeptImage::is_possible))
             .ok_or_else(|| TemplateError::NoRecipe(path.into()))?;
         Ok(Manifest { memory: manifest.memory.min(host::memory().0), ..manifest })
     }
@@ -153,6 +197,8 @@ impl Manifest {
     /// # Errors
     /// They are missing or have changed.
     pub(super) fn find(&self, environment: &HostEnvironment) -> Result<PreparedView, TemplateError> {
+        let view_images = self.open_view_images(environment)?;
+        let environment = &HostEnvironment { view_images, ..environment.clone() };
         let volumes = self.volumes.iter().map(|(host, cell)| VolumeSpec {
             host: host.clone(),
             cell: cell.clone(),
@@ -178,7 +224,21 @@ impl Manifest {
             volumes: volumes.collect(),
         };
         let (view, fingerprint) = PreparedView::for_template(&spec, &command, environment)?;
-        if fingerprint == self.fingerprint { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
+        // Blocks of later versions have their numbers in the kept images only.
+        let has_blocks =
+            !self.view_images.iter().any(KeptImage::has_later_versions) || view.view_images.as_ref().is_some_and(ViewImages::are_taken);
+        if fingerprint == self.fingerprint && has_blocks { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
+    }
+
+    /// Its kept images. `None`: the view is made of the host as it is.
+    fn open_view_images(&self, environment: &HostEnvironment) -> Result<Option<ViewImages>, TemplateError> {
+        let Some(directory) = template_directory(environment).filter(|_| !self.view_images.is_empty()) else { return Ok(None) };
+        // A built-in template is created again when the host's software changes.
+        let mode = if self.standard { ImageUse::Pause } else { ImageUse::View };
+        ViewImages::open(&directory, &self.view_images, mode).map_err(|error| match error {
+            BlockError::Changed(path) => TemplateError::ChangedFile { name: self.name.clone(), path },
+            error => ViewError::Image(error.into()).into(),
+        })
     }
 
     /// The user that the program runs as.
@@ -202,7 +262,43 @@ impl Manifest {
     }
 }
 
+/// The caller's directory of templates, which may not exist.
+pub(super) fn template_directory(environment: &HostEnvironment) -> Option<PathBuf> {
+    Some(environment.data.as_ref()?.join("templates"))
+}
+
 /// The current time in seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_session_that_knows_later_versions_is_refused_without_the_images_that_have_them() {
+        // It has no directory of data, so no images are opened.
+        let environment = HostEnvironment::default();
+        let directory = tempfile::tempdir().expect("there is room");
+        let program = directory.path().canonicalize().expect("it is there").join("program");
+        fs::write(&program, "program").expect("there is room");
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it is ours");
+        let user = Some(User { user: 0, group: 0 }.into());
+        let spec = ViewSpec { bare: true, user, ..ViewSpec::default() };
+        let (_, fingerprint) = PreparedView::for_template(&spec, &[program.clone().into()], &environment).expect("it is there");
+        let finds = |given: u32| {
+            let image = json!({ "name": format!("{:016x}-{:016x}.image", 1, 2), "used": [], "given": given, "later": [] });
+            let manifest = json!({
+                "name": "paused", "program": program, "arguments": ["program"], "root": null, "bare": true, "volumes": [],
+                "user": [0, 0], "fingerprint": fingerprint, "view_images": [image], "memory": 1, "created": 0,
+            });
+            serde_json::from_value::<Manifest>(manifest).expect("it is a recipe").find(&environment)
+        };
+        assert!(finds(0).is_ok());
+        assert!(matches!(finds(1), Err(TemplateError::Changed(name)) if name == "paused"));
+    }
 }

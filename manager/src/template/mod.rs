@@ -70,6 +70,14 @@ impl OpenTemplate {
         self.manifest.find(environment)
     }
 
+    /// Checks that a template that is created now would see the same, whatever this one has read.
+    ///
+    /// # Errors
+    /// Files are missing or have changed.
+    pub fn check_host(&self, environment: &HostEnvironment) -> Result<(), TemplateError> {
+        self.manifest.without_images().find(environment).map(drop)
+    }
+
     /// Its memory limit.
     pub fn memory(&self) -> PageCount {
         self.manifest.memory()

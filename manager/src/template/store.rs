@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The directory of templates: one file per variant, under the template's name.
 
+use super::manifest::template_directory;
 use super::{Manifest, OpenTemplate, TemplateError, TemplateName, TemplateRef};
 use crate::environment::HostEnvironment;
 use crate::report::Reporter;
+use crate::view_images::{images_to_search, remove_unused};
 use pando_kernel::{CellId, Kernel};
+use pando_launch::Volume;
 use pando_oci::Users;
+use pando_store::FileIdentity;
+use std::collections::BTreeSet;
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -28,8 +34,7 @@ impl TemplateStore {
     /// # Errors
     /// The environment does not name one.
     pub fn of(environment: &HostEnvironment) -> Result<TemplateStore, TemplateError> {
-        let directory = environment.data.as_ref().ok_or(TemplateError::NoDirectory)?.join("templates");
-        Ok(TemplateStore { directory })
+        Ok(TemplateStore { directory: template_directory(environment).ok_or(TemplateError::NoDirectory)? })
     }
 
     /// The directory.
@@ -161,18 +166,34 @@ impl TemplateStore {
         let to = self.file(name);
         let failed = |source| TemplateError::File { path: to.clone(), source };
         file.as_file().sync_all().map_err(failed)?;
+        let replaced = self.view_images(name);
         file.persist(&to).map_err(|error| failed(error.error))?;
-        self.keep_first(name, 1)
+        self.keep_first(name, 1)?;
+        self.remove_unused_views(replaced);
+        Ok(())
     }
 
-    /// Stores a frozen clone of a template, which was created as the manifest says, as a template of its own; see [`pando_store::save`].
+    /// Stores a frozen clone of a template, which sees these volumes, as a template of its own, with this recipe; see
+    /// [`pando_store::save`]. Returns the identity of its file, and the recipe that is in it.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn save_clone(&self, template: &Manifest, kernel: &Kernel, clone: CellId, name: &TemplateName) -> Result<(), TemplateError> {
-        let manifest = template.renamed(name);
-        pando_store::save(kernel, clone, &self.file(name), &manifest.encode())?;
-        self.keep_first(name, 1)
+    /// The file cannot be written, or an image of the view is damaged.
+    pub(crate) fn save_clone(
+        &self,
+        (manifest, volumes): (&Manifest, &[Volume]),
+        kernel: &Kernel,
+        clone: CellId,
+        name: &TemplateName,
+    ) -> Result<(FileIdentity, Manifest), TemplateError> {
+        let replaced = self.view_images(name);
+        let mut manifest = manifest.clone();
+        let saved = pando_store::save(kernel, clone, &self.file(name), |image| {
+            manifest = manifest.with_files_of(volumes, image, false).map_err(io::Error::other)?;
+            Ok(manifest.encode())
+        })?;
+        self.keep_first(name, 1)?;
+        self.remove_unused_views(replaced);
+        Ok((saved.file, manifest))
     }
 
     /// Removes a template.
@@ -180,12 +201,53 @@ impl TemplateStore {
     /// # Errors
     /// There is none, or the host refuses.
     pub fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
-        let all = self.variants(name);
+        let (all, names) = (self.variants(name), self.view_images(name));
         if all.is_empty() {
             return Err(TemplateError::Missing(name.to_string()));
         }
         // The first variant is removed last: it marks that the template exists.
-        all.into_iter().rev().try_for_each(remove_file)
+        all.into_iter().rev().try_for_each(remove_file)?;
+        self.remove_unused_views(names);
+        Ok(())
+    }
+
+    /// The names of the kept images of a template, if it exists.
+    pub(super) fn view_images(&self, name: &TemplateName) -> BTreeSet<String> {
+        let opened = self.variants(name).into_iter().filter_map(|file| OpenTemplate::open(&file).ok());
+        opened.flat_map(|template| template.manifest().view_images.clone()).map(|image| image.name).collect()
+    }
+
+    /// Removes those images of views that no template needs any more.
+    pub(super) fn remove_unused_views(&self, names: BTreeSet<String>) {
+        remove_unused(&self.directory, names, |unused| self.retain_unused(unused).is_ok());
+    }
+
+    /// Removes images that are left over if the last search was long ago: of processes that were killed, and of templates that were removed
+    /// while cells used them.
+    pub fn remove_leftover_views(&self) {
+        self.remove_unused_views(images_to_search(&self.directory));
+    }
+
+    /// Removes the names of images that templates need.
+    fn retain_unused(&self, unused: &mut BTreeSet<String>) -> Result<(), TemplateError> {
+        for (name, _) in self.all()? {
+            for file in self.variants(&name) {
+                match OpenTemplate::open(&file) {
+                    Ok(template) => template.manifest().view_images.iter().for_each(|image| _ = unused.remove(&image.name)),
+                    // No start can ever use it.
+                    Err(TemplateError::Store(pando_store::Error::Damaged { .. } | pando_store::Error::Other { .. })) => {}
+                    // It was removed meanwhile.
+                    Err(TemplateError::Store(pando_store::Error::Read { source, .. }) | TemplateError::File { source, .. })
+                        if source.kind() == io::ErrorKind::NotFound => {}
+                    // It may need any of them, as soon as it can be used.
+                    Err(error) => return Err(error),
+                }
+            }
+            if unused.is_empty() {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

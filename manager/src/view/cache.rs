@@ -7,7 +7,8 @@
 use super::{add_empty, parts};
 use crate::environment::SOFTWARE;
 use crate::report::{LongOperation, Reporter};
-use pando_image::{Builder, Cache, Error, Image, Readable, Scan};
+use crate::view_images::ViewImages;
+use pando_image::{Builder, Cache, Error, Fingerprint, Image, Readable, Scan};
 use pando_machine::trim_heap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -53,9 +54,34 @@ const WATCHED: [&str; 3] = ["/usr", "/usr/local", "/opt"];
 #[derive(Debug)]
 pub(super) struct Renewal(Cache);
 
-/// Opens the image of the host's software: from the cache, or made anew and cached if possible. Also returns the cache, and a renewal if
-/// one is due.
-pub(super) fn open(directory: Option<&Path>, reporter: &Reporter) -> Result<(Image, Option<Cache>, Option<Renewal>), Error> {
+/// Opens the image of the host's software: the one that a template has kept, from the cache, or made anew and cached if possible. A new
+/// template keeps it. Also returns the cache, and a renewal if one is due.
+pub(super) fn open(
+    directory: Option<&Path>,
+    kept: Option<&ViewImages>,
+    reporter: &Reporter,
+) -> Result<(Image, Option<Cache>, Option<Renewal>), Error> {
+    let shown = own_parts();
+    if let Some(found) = kept.and_then(|kept| kept.find(shown)) {
+        return Ok((found.image, None, None));
+    }
+    let (mut image, cache, renewal) = find_or_scan(directory, reporter)?;
+    if let Some(kept) = kept {
+        kept.keep(shown, &mut image, cache.as_ref(), 0);
+    }
+    Ok((image, cache, renewal))
+}
+
+/// Identifies the image among those that a template keeps: it has Pando's own files, too.
+fn own_parts() -> u64 {
+    let mut hasher = Fingerprint::default();
+    FILE.hash(&mut hasher);
+    parts::version(&mut hasher);
+    hasher.finish()
+}
+
+/// The image of the host's software from the cache, or made anew.
+fn find_or_scan(directory: Option<&Path>, reporter: &Reporter) -> Result<(Image, Option<Cache>, Option<Renewal>), Error> {
     let cache = directory.map(|directory| Cache::new(directory.join(FILE)));
     // Computed before the scan, so that changes during it show at the next start.
     let signs = signs();

@@ -19,6 +19,7 @@ mod trees;
 
 use crate::environment::{HostEnvironment, ProgramError};
 use crate::report::{Reporter, Warning};
+use crate::view_images::ViewImages;
 use cache::Renewal;
 use pando_abi::layout::SLOT_SIZE;
 use pando_confine::{Authority, FileOwner, Paths};
@@ -83,6 +84,8 @@ pub struct View {
     trees: Option<PathBuf>,
     /// Cached trees are compared file by file.
     compares_files: bool,
+    /// The images that are kept with a template.
+    kept: Option<ViewImages>,
     renewal: Option<Renewal>,
     reporter: Reporter,
 }
@@ -139,7 +142,7 @@ impl View {
     /// # Errors
     /// The host refuses access, or the current directory is too large.
     pub fn of_host(program: Option<&Path>, environment: &HostEnvironment) -> Result<View, ViewError> {
-        let (image, cache, renewal) = cache::open(environment.cache.as_deref(), &environment.reporter)?;
+        let (image, cache, renewal) = cache::open(environment.cache.as_deref(), environment.view_images.as_ref(), &environment.reporter)?;
         let mut view = View {
             volumes: vec![ViewVolume { mount: b"/".to_vec(), image, cache }],
             visible: cache::tops(),
@@ -149,6 +152,7 @@ impl View {
             moved: Vec::new(),
             trees: environment.trees.clone(),
             compares_files: environment.compares_files,
+            kept: environment.view_images.clone(),
             reporter: environment.reporter.clone(),
         };
         let directory = environment.shown_directory();
@@ -190,6 +194,7 @@ impl View {
         let mut view = View {
             trees: environment.trees.clone(),
             compares_files: environment.compares_files,
+            kept: environment.view_images.clone(),
             ..View::of_image(builder.image()?, &environment.reporter)
         };
         if let Some(directory) = &environment.directory {
@@ -349,8 +354,11 @@ impl View {
     fn into_volumes(self, changed: &Arc<AtomicBool>) -> Vec<pando_launch::Volume> {
         let volume = |ViewVolume { mount, image, cache }| {
             let (changed, reporter) = (Arc::clone(changed), self.reporter.clone());
-            pando_launch::Volume::watched(mount, image, move |error| {
-                changed.store(true, Ordering::Relaxed);
+            pando_launch::Volume::watched(mount, image, move |error, is_stale| {
+                // Otherwise the same view would be made again.
+                if is_stale {
+                    changed.store(true, Ordering::Relaxed);
+                }
                 reporter.warn(Warning::FileChanged(error.to_string()));
                 if let Some(cache) = &cache {
                     cache.forget();
@@ -369,6 +377,7 @@ impl View {
             moved: Vec::new(),
             trees: None,
             compares_files: false,
+            kept: None,
             renewal: None,
             reporter: reporter.clone(),
         }
@@ -412,7 +421,8 @@ impl View {
     /// The image of a directory of the host, and its cache.
     fn tree(&mut self, directory: &Path, names: Option<&[&str]>, is_prefix: bool) -> Result<(Image, Option<Cache>), Error> {
         let compares_files = self.compares_files;
-        CachedTree { directory, names, is_prefix, compares_files }.image(self.trees.as_deref(), &self.reporter, &mut self.authority)
+        let caches = (self.trees.as_deref(), self.kept.as_ref());
+        CachedTree { directory, names, is_prefix, compares_files }.image(caches, &self.reporter, &mut self.authority)
     }
 
     /// The volume that contains a path, and the path in it.

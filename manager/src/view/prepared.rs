@@ -9,6 +9,7 @@ use super::{View, ViewError};
 use crate::environment::{HostEnvironment, ProgramError, lines};
 use crate::host;
 use crate::mounts::LiveVolume;
+use crate::view_images::ViewImages;
 use crate::write_back::Exports;
 use pando_confine::{Authority, Paths};
 use pando_image::Error;
@@ -54,6 +55,8 @@ pub struct PreparedView {
     /// Variables by which programs find what is shown, or those of the container image.
     variables: Vec<(OsString, OsString)>,
     renewal: Option<Renewal>,
+    /// The kept images of its template, which are not removed meanwhile.
+    pub(crate) view_images: Option<ViewImages>,
 }
 
 impl PreparedView {
@@ -153,6 +156,7 @@ impl PreparedView {
             account,
             variables,
             renewal,
+            view_images: environment.view_images.clone(),
         };
         Ok((prepared, view))
     }

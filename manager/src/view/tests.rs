@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules of views, on directories made for the purpose; and the host's own software.
 
+use super::trees::CachedTree;
 use super::{PreparedView, View, ViewSpec, ViewVolume, VolumeSpec};
 use crate::environment::HostEnvironment;
 use crate::report::Reporter;
+use crate::view_images::{ImageUse, ViewImages};
+use pando_confine::Authority;
 use pando_image::{Builder, Cache, Kind};
 use pando_testing::host_program;
 use std::fs::{self, Permissions};
@@ -323,4 +326,33 @@ fn a_template_compares_a_cached_tree_file_by_file() {
     assert_eq!(fingerprint(&directory), before);
     fs::write(directory.join("f7"), "other text").expect("there is room");
     assert_ne!(fingerprint(&directory), before);
+}
+
+#[test]
+fn a_kept_image_is_found_after_a_link_of_its_tree_was_made_again() {
+    let stage = Stage::new();
+    stage.program("tool/real/run");
+    let (tool, templates) = (stage.path("tool"), stage.path("templates"));
+    let link = || {
+        symlink("real", tool.join("new")).expect("there is room");
+        fs::rename(tool.join("new"), tool.join("bin")).expect("it is ours");
+    };
+    link();
+    let tree = CachedTree { directory: &tool, names: Some(&["bin", "real"]), is_prefix: false, compares_files: true };
+    let new = ViewImages::for_new(&templates);
+    let make = |tree: CachedTree, kept: &ViewImages| {
+        tree.image((None, Some(kept)), &Reporter::default(), &mut Authority::default()).expect("the host can be looked at");
+    };
+    make(tree, &new);
+    let images = new.images();
+    assert_eq!(images.len(), 1);
+    link();
+    let takes = |tree: CachedTree| {
+        let kept = ViewImages::open(&templates, &images, ImageUse::View).expect("no file has changed").expect("it is there");
+        make(tree, &kept);
+        kept.are_taken()
+    };
+    assert!(takes(tree));
+    // Another part of the directory is another image.
+    assert!(!takes(CachedTree { names: None, ..tree }));
 }

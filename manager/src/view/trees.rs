@@ -7,8 +7,9 @@
 
 use super::{CONTENT_MAX, WALKED_MAX, parts, walk};
 use crate::report::{LongOperation, Reporter};
+use crate::view_images::ViewImages;
 use pando_confine::{Authority, FileOwner};
-use pando_image::{Attributes, Builder, Cache, CachedImage, Error, Image, Readable};
+use pando_image::{Attributes, Builder, Cache, CachedImage, Error, Fingerprint, Image, Readable};
 use rustix::process::{getegid, geteuid, getgroups};
 use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -43,42 +44,55 @@ pub(super) struct CachedTree<'a> {
 }
 
 impl CachedTree<'_> {
-    /// The image of the tree, as far as the caller may read it, and its cache file. Adds the needed authority to `authority`.
+    /// The image of the tree, as far as the caller may read it, and its cache file. Adds the needed authority to `authority`. The image
+    /// that a template has kept is preferred; a new template keeps it.
     pub(super) fn image(
         &self,
-        caches: Option<&Path>,
+        (caches, kept): (Option<&Path>, Option<&ViewImages>),
         reporter: &Reporter,
         authority: &mut Authority,
     ) -> Result<(Image, Option<Cache>), Error> {
+        let (base, shown) = (self.sign(), self.shown());
+        if let Some(found) = kept.and_then(|kept| kept.find(shown)) {
+            *authority = authority.and(needed(found.host_fingerprint));
+            return Ok((found.image, None));
+        }
+        let (mut image, cache, own) = self.find_or_scan(caches, base, reporter)?;
+        *authority = authority.and(own);
+        if let Some(kept) = kept {
+            kept.keep(shown, &mut image, cache.as_ref(), sealed(base, own));
+        }
+        Ok((image, cache))
+    }
+
+    /// The image of the tree, its cache file, and the needed authority.
+    fn find_or_scan(&self, caches: Option<&Path>, base: u64, reporter: &Reporter) -> Result<(Image, Option<Cache>, Authority), Error> {
+        let mut own = Authority::default();
         let Some(directory) = caches.map(|caches| caches.join(DIRECTORY)) else {
-            return Ok((self.scan(true, reporter, authority)?.image()?, None));
+            return Ok((self.scan(true, reporter, &mut own)?.image()?, None, own));
         };
-        let base = self.sign();
         let cache = Cache::new(directory.join(format!("{base:016x}.image")));
         if let Some(mut kept) = cache.open().filter(|kept| kept.host_fingerprint & !AUTHORITY == base & !AUTHORITY) {
-            let needed = Authority { read: kept.host_fingerprint & 1 != 0, change: kept.host_fingerprint & 2 != 0 };
+            let needed = needed(kept.host_fingerprint);
             let found = match self.compares_files {
                 true => kept.into_image_if_unchanged().map(|image| (image, Authority::default())),
                 false => self.update(&mut kept).map(|changed| (kept.image, changed)),
             };
             if let Some((image, changed)) = found {
-                *authority = authority.and(needed).and(changed);
-                return Ok((image, Some(cache)));
+                return Ok((image, Some(cache), needed.and(changed)));
             }
         }
-        let mut needed = Authority::default();
-        let builder = self.scan(true, reporter, &mut needed)?;
-        *authority = authority.and(needed);
+        let builder = self.scan(true, reporter, &mut own)?;
         let is_kept = if self.is_prefix { builder.is_lasting() } else { builder.is_updatable() };
         let is_kept = is_kept && builder.count() >= WORTH_KEEPING;
         let image = builder.image()?;
         if !is_kept {
-            return Ok((image, None));
+            return Ok((image, None, own));
         }
         // If the image cannot be stored, every start scans the tree.
-        let _ = cache.store(&image, base & !AUTHORITY | u64::from(needed.read) | u64::from(needed.change) << 1);
+        let _ = cache.store(&image, sealed(base, own));
         remove_oldest(&directory);
-        Ok((image, Some(cache)))
+        Ok((image, Some(cache), own))
     }
 
     /// Brings a cached image up to date. Returns the authority that the changes need; `None`: the tree has to be scanned.
@@ -130,6 +144,15 @@ impl CachedTree<'_> {
         Ok(builder)
     }
 
+    /// Identifies the tree among those that a template keeps. Their names are those of its creation, so the present ones do not count. The
+    /// caller's groups do not count either, because content is read with the present ones.
+    fn shown(&self) -> u64 {
+        let mut hasher = Fingerprint::default();
+        parts::version(&mut hasher);
+        (self.directory, self.names, self.is_prefix, geteuid().as_raw(), has_authority()).hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// A fingerprint of the tree, the caller, and the version of the added files.
     fn sign(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -144,10 +167,24 @@ impl CachedTree<'_> {
         let groups: Vec<u32> = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
         (geteuid().as_raw(), getegid().as_raw(), groups).hash(&mut hasher);
         // With root's authority over files, the caller gets another image, which records the needed authority.
-        let nobody = FileOwner { user: u32::MAX, group: u32::MAX, mode: 0, is_directory: false };
-        Authority::over([nobody]).read.hash(&mut hasher);
+        has_authority().hash(&mut hasher);
         hasher.finish()
     }
+}
+
+/// Whether the caller has root's authority over files.
+fn has_authority() -> bool {
+    Authority::over([FileOwner { user: u32::MAX, group: u32::MAX, mode: 0, is_directory: false }]).read
+}
+
+/// The authority that a cached image needs, which its fingerprint gives.
+fn needed(fingerprint: u64) -> Authority {
+    Authority { read: fingerprint & 1 != 0, change: fingerprint & 2 != 0 }
+}
+
+/// The fingerprint of a tree, with the authority that it needs.
+fn sealed(base: u64, needed: Authority) -> u64 {
+    base & !AUTHORITY | u64::from(needed.read) | u64::from(needed.change) << 1
 }
 
 /// The authority over files with these attributes, each with whether it is a directory.

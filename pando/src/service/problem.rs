@@ -98,7 +98,7 @@ fn hint(error: &TemplateError) -> String {
         TemplateError::View(ViewError::Program(_) | ViewError::ContainerImage(_) | ViewError::NoCommand(_) | ViewError::User { .. }) => {
             return String::new();
         }
-        TemplateError::View(_) | TemplateError::Changed(_) => {}
+        TemplateError::View(_) | TemplateError::Changed(_) | TemplateError::ChangedFile { .. } | TemplateError::ImageMissing { .. } => {}
         _ => return String::new(),
     }
     format!(
@@ -111,9 +111,13 @@ fn of_template(error: &TemplateError) -> (StatusCode, &'static str) {
     match error {
         TemplateError::Missing(_) => (StatusCode::NOT_FOUND, "no-such-template"),
         TemplateError::Exists(_) => (StatusCode::CONFLICT, "template-exists"),
-        TemplateError::Changed(_) | TemplateError::NoRecipe(_) | TemplateError::Foreign(_) | TemplateError::Store(_) => {
-            (StatusCode::CONFLICT, "unusable-template")
-        }
+        TemplateError::Changed(_)
+        | TemplateError::ChangedFile { .. }
+        | TemplateError::FileOfSession { .. }
+        | TemplateError::ImageMissing { .. }
+        | TemplateError::NoRecipe(_)
+        | TemplateError::Foreign(_)
+        | TemplateError::Store(_) => (StatusCode::CONFLICT, "unusable-template"),
         TemplateError::NotReady { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "not-ready"),
         TemplateError::NotUtf8(_) => (StatusCode::UNPROCESSABLE_ENTITY, "cannot-be-shown"),
         TemplateError::View(error) => of_view(error),

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kept images whose files changed in place: what is seen is what the host has when it is first looked at.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use pando_image::{Builder, Cache, Error, Image, Readable};
+use pando_image::{BlockError, Builder, Cache, Error, Image, LaterVersions, Readable};
 
 use crate::host::walk;
 
@@ -95,4 +96,87 @@ fn a_link_in_the_place_of_a_directory_leads_nowhere() {
     fs::rename(tree.join("inner"), tree.join("moved")).unwrap();
     symlink(&elsewhere, tree.join("inner")).unwrap();
     assert!(matches!(text(&kept.image, "inner/file"), Err(Error::Changed(_))));
+}
+
+#[test]
+fn an_image_that_is_opened_again_knows_later_versions_by_the_same_blocks() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let write = |name: &str, content: &str| fs::write(tree.join(name), content).unwrap();
+    (0..300).for_each(|number| write(&format!("f{number}"), &number.to_string()));
+    let cache = Cache::new(above.path().join("kept"));
+    cache.store(&builder(&tree).image().unwrap(), 0).unwrap();
+    let first = cache.open().unwrap().image;
+    for name in ["f7", "f299"] {
+        write(name, name);
+    }
+    // The order in which the inodes are read decides.
+    assert_eq!((text(&first, "f299").unwrap(), text(&first, "f7").unwrap()), ("f299".into(), "f7".into()));
+    let used = first.read_files();
+    let later = first.later_versions(&used).unwrap();
+    assert_eq!(later.readable.len(), 2);
+    let mut again = cache.open().unwrap().image;
+    again.restore(&used, &later).unwrap();
+    for (block, ..) in &later.readable {
+        let (mut before, mut after) = (vec![0; 4096], vec![1; 4096]);
+        first.read_blocks((*block).into(), &mut before).unwrap();
+        again.read_blocks((*block).into(), &mut after).unwrap();
+        assert!(before == after && before[0] == b'f');
+    }
+    assert_eq!(again.later_versions(&used).unwrap(), later);
+    // A file that changes once more gets other blocks, and one that the memory depends on is not accepted.
+    assert!(again.changed_files(&used).unwrap().is_empty());
+    write("f7", "once more");
+    let changed: Vec<_> = again.changed_files(&used).unwrap().into_values().collect();
+    assert_eq!(changed, [tree.join("f7")]);
+    assert!(matches!(text(&again, "f7"), Err(Error::Changed(_))), "the memory may know the version before");
+    assert!(matches!(cache.open().unwrap().image.restore(&used, &later), Err(BlockError::Changed(_))));
+    let none = BTreeSet::new();
+    let mut third = cache.open().unwrap().image;
+    third.restore(&none, &later).unwrap();
+    assert_eq!(text(&third, "f7").unwrap(), "once more");
+    // The version that is gone is not recorded any more, and its block never becomes another file's.
+    let rest = third.later_versions(&none).unwrap();
+    assert_eq!((rest.readable.len(), rest.given), (2, 3));
+    assert_eq!(third.later_versions(&used).unwrap().readable.len(), 3);
+    write("f9", "f9");
+    let mut fourth = cache.open().unwrap().image;
+    fourth.restore(&none, &rest).unwrap();
+    assert_eq!((text(&fourth, "f9").unwrap(), text(&fourth, "f7").unwrap()), ("f9".into(), "once more".into()));
+    let firsts = |versions: &LaterVersions| versions.readable.iter().map(|version| version.0).collect::<BTreeSet<_>>();
+    let gone: Vec<u32> = firsts(&later).difference(&firsts(&rest)).copied().collect();
+    assert_eq!(gone.len(), 1);
+    assert!(matches!(fourth.read_blocks(gone[0].into(), &mut [0; 4096]), Err(BlockError::NoFile { .. })));
+    // Without the records none of their blocks is there, and none is zero.
+    let fresh = cache.open().unwrap().image;
+    for (block, ..) in &later.readable {
+        assert!(matches!(fresh.read_blocks((*block).into(), &mut [0; 4096]), Err(BlockError::NoFile { .. })));
+    }
+    // Records that no image has made.
+    let mut crafted = later.clone();
+    crafted.readable.reverse();
+    for crafted in [crafted, LaterVersions { given: 1, ..later.clone() }, LaterVersions { given: u32::MAX, ..later }] {
+        assert!(cache.open().unwrap().image.restore(&none, &crafted).is_err());
+    }
+    assert!(cache.open().unwrap().image.restore(&BTreeSet::from([u32::MAX]), &LaterVersions::default()).is_err());
+}
+
+#[test]
+fn an_image_is_stale_only_if_it_would_show_something_else() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let write = |name: &str, content: &str| fs::write(tree.join(name), content).unwrap();
+    (0..300).for_each(|number| write(&format!("f{number}"), &number.to_string()));
+    let cache = Cache::new(above.path().join("kept"));
+    cache.store(&builder(&tree).image().unwrap(), 0).unwrap();
+    let mut image = cache.open().unwrap().image;
+    image.restore(&BTreeSet::new(), &LaterVersions::default()).unwrap();
+    fs::remove_file(tree.join("f7")).unwrap();
+    // However often it is opened, the name is there, and the content is gone.
+    assert!(text(&image, "f7").is_err() && !image.is_stale());
+    assert_eq!(text(&image, "f8").unwrap(), "8");
+    write("f8", "later");
+    assert!(text(&image, "f8").is_err() && image.is_stale());
 }

@@ -11,6 +11,7 @@ use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::{PAGE_SIZE, Permissions};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Why no cell can be made from an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +101,15 @@ impl MemoryImage {
         let private = self.spaces.iter().flatten().flatten();
         let private = private.filter_map(|(_, mount)| if let MountImage::Private(tree) = mount { Some(tree) } else { None });
         self.segments.iter().flatten().chain(private)
+    }
+
+    /// The mapped blocks of an attached disk, but not those of a mapping of the whole disk.
+    pub(crate) fn mapped_blocks(&self, disk: usize) -> Vec<Range<u64>> {
+        let ranges = self.trees().flatten().filter_map(|extent| match extent.kind {
+            Kind::Blocks { disk: of, first } if of as usize == disk && first != extent.first => Some(first..first + extent.count),
+            _ => None,
+        });
+        ranges.collect()
     }
 
     /// Checks that a cell could have this memory. `reserved`: pages at the start of the system segment that are not part of an image.

@@ -127,10 +127,14 @@ fn created(name: &str) -> Result<Option<u64>, Failure> {
     Ok(found.ok().map(|template| template.manifest().clone()).filter(|manifest| !manifest.standard).map(|manifest| manifest.created))
 }
 
-/// Whether there is a template that can be cloned.
+/// Whether there is a template that can be cloned and sees what the host has now.
 fn is_usable(name: &TemplateName) -> Result<bool, Failure> {
     let caller = environment::caller();
-    let found = TemplateStore::of(&caller)?.open(&TemplateRef::Stored(name.clone())).and_then(|template| template.find(&caller).map(drop));
+    let template = TemplateStore::of(&caller)?.open(&TemplateRef::Stored(name.clone()));
+    let found = template.and_then(|template| {
+        template.check_host(&caller)?;
+        template.find(&caller).map(drop)
+    });
     match found {
         Ok(()) => Ok(true),
         Err(TemplateError::File { path, source }) => Err(TemplateError::File { path, source }.into()),
