@@ -10,6 +10,7 @@ use pando_abi::hypercall;
 use pando_abi::limits::{MAX_BATCH_CALLS, MAX_CONSOLE_BYTES, MAX_SWAP_PAGES, MAX_WRITE_BYTES};
 use pando_abi::memory::TakenPages;
 use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal};
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,11 +25,11 @@ pub struct CellsDevice {
 }
 
 /// A call that the kernel refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {action}: {reason}")]
 struct Refused {
     action: &'static str,
-    reason: &'static str,
+    reason: Cow<'static, str>,
 }
 
 /// The action of errors about new children.
@@ -83,22 +84,29 @@ impl NewChild<'_> {
 }
 
 /// The reason for the refusal of a call, and what to do.
-fn reason_of(call: Hypercall, refusal: Refusal) -> &'static str {
-    match refusal {
+fn reason_of(call: Hypercall, refusal: Refusal) -> Cow<'static, str> {
+    Cow::Borrowed(match refusal {
         Refusal::NoMoreCells => "this cell, or one around it, has as many as it may: end some, or start it with a larger --nest",
         Refusal::Quota => "the memory of this cell, or of one around it, is used up: end other cells, or give it more with --memory",
         Refusal::NoMemory => "the machine has no memory left: end other cells",
         Refusal::TooMany => match call {
             Hypercall::CellClone { .. } => "there are too many cells, or too many levels of them: end some",
             Hypercall::StateRead { .. } => "it is larger than one call can return: end some of the cell's processes or cells",
-            _ => refusal.cause().trim(),
+            _ => return clause(refusal.cause()),
         },
         Refusal::BadArgument if matches!(call, Hypercall::CellClone { .. } | Hypercall::CellLimit { .. }) => {
             "a limit is out of range: a cell needs at least 1 MiB of memory"
         }
         Refusal::NoSuchHolding => "it has ended, or this cell was given none",
-        refusal => refusal.cause().trim(),
-    }
+        refusal => return clause(refusal.cause()),
+    })
+}
+
+/// A sentence as a clause: without its capital and its full stop.
+fn clause(sentence: &str) -> Cow<'static, str> {
+    let sentence = sentence.trim().trim_end_matches('.');
+    let (first, rest) = sentence.split_at(sentence.len().min(1));
+    Cow::Owned(first.to_ascii_lowercase() + rest)
 }
 
 /// Memory for the content of pages that move between a child and this process.
@@ -587,6 +595,6 @@ mod tests {
         assert!(text(clone, Refusal::TooMany).contains("too many levels") && text(clone, Refusal::BadArgument).contains("1 MiB"));
         assert!(text(read, Refusal::TooMany).contains("larger than one call can return"));
         assert!(!text(read, Refusal::BadArgument).contains("a limit is out of range"));
-        assert!(text(read, Refusal::WrongState).starts_with("cannot do it: The run state"));
+        assert_eq!(text(read, Refusal::WrongState), "cannot do it: the run state of the held cell does not allow the call");
     }
 }

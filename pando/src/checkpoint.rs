@@ -227,8 +227,11 @@ fn check(stored: &RestoreRequirements, here: &RestoreRequirements) -> Result<()>
 /// Creates the directory, and writes the program to it. Returns the directory's path and the program.
 fn prepare(options: &Checkpoint) -> Result<(PathBuf, CheckpointedProgram)> {
     let failed = |error: Error| cannot_use(&options.output, &error);
+    // A refused command leaves no directory.
+    check_directory(&host::absolute(&options.output)?)?;
     std::fs::create_dir_all(&options.output).map_err(failed)?;
     let path = options.output.canonicalize().map_err(failed)?;
+    check_directory(&path)?;
     lock(&path)?;
     if let Some(newest) = CheckpointDirectory::new(path.clone()).checkpoints().map_err(failed)?.first() {
         return Err(Error::other(format!(
@@ -244,7 +247,6 @@ fn prepare(options: &Checkpoint) -> Result<(PathBuf, CheckpointedProgram)> {
 /// Replaces this process by the same command in a cell. Returns the error if that fails.
 fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
     let (path, checkpointed) = prepare(options)?;
-    check_directory(&path)?;
     let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
     inside.extend(["-o".into(), CHECKPOINTS.into()]);
     inside.extend(keep(options.keep));

@@ -197,6 +197,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
         Suite::Memcached => (memcached::title()?, include_str!("suites/memcached.txt"), memcached::run(&runner, &options.names)?),
     };
+    ensure!(!units.is_empty() || !options.names.is_empty(), "no test was run: the suite printed no result");
     ensure!(!units.is_empty(), "no test was run: the suite has no part named {}", options.names.join(", "));
     let found = results::SuiteResults { limit, units, again: Vec::new() };
     let found = if options.again { results::SuiteResults::read(&kept)?.with(found, &options.names) } else { found };

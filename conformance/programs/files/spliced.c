@@ -118,6 +118,10 @@ static void mapped_seals(void)
 	SHOW(fcntl(program, F_GET_SEALS));
 	SHOW(fcntl(data, F_ADD_SEALS, 0x20));
 	SHOW(fcntl(data, F_GET_SEALS));
+	SHOW(fchmod(data, 0640));
+	SHOW(fchmod(data, 0740));
+	SHOW(fchmod(program, 0644));
+	SHOW(fchmod(program, 0777));
 }
 
 static void seals(int count, char **arguments)

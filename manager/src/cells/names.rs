@@ -61,7 +61,7 @@ impl Manager {
 }
 
 /// The number that a reference to a cell is, as the cell's number is printed.
-fn cell_number(reference: &str) -> Option<u64> {
+pub(super) fn cell_number(reference: &str) -> Option<u64> {
     reference.parse().ok().filter(|number: &u64| number.to_string() == reference)
 }
 

@@ -4,6 +4,7 @@
 
 use super::ManagerError;
 use super::gateways::{CellUplink, Gateways};
+use super::names::cell_number;
 use super::tasks::lock;
 use crate::network::{CellDirectory, NamedNetworks, SharedNetwork};
 use pando_gateway::{PortForward, Protocol, VirtualHosts};
@@ -123,9 +124,9 @@ impl HostTable {
 impl Hosts {
     /// The cell of this number or name. Of several, the one that was started last.
     fn find(&self, name: &str) -> Option<&Host> {
-        let number = match name.parse() {
-            Ok(number) => number,
-            Err(_) => *self.by_name.get(name)?.last()?,
+        let number = match cell_number(name) {
+            Some(number) => number,
+            None => *self.by_name.get(name)?.last()?,
         };
         self.by_number.get(&number)
     }
@@ -212,6 +213,10 @@ mod tests {
         for name in ["8", "we", "x.web", "", ".", "65617.web", "80.", "18446744073709551616"] {
             assert!(found(name).is_err_and(|error| error.contains("pando ps")), "{name}");
         }
+        let digits = table.add(9, "007", Ipv4Addr::new(10, 77, 0, 9), vec![80]);
+        assert_eq!(found("007"), Ok("10.77.0.9:80".into()), "a number that is not printed like that is a name");
+        assert!(found("07").is_err());
+        drop(digits);
         let dotted = table.add(8, "81.web", Ipv4Addr::new(10, 77, 0, 8), vec![90]);
         assert_eq!(found("81.web"), Ok("10.77.0.8:90".into()), "a whole name comes first");
         drop(dotted);

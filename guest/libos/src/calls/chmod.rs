@@ -66,6 +66,12 @@ fn set_permissions(system: &mut System, inode: InodeRef, mode: u64) -> Result<u6
     if !files.current.credentials.keeps_group_id(status.gid) {
         permissions &= !S_ISGID;
     }
+    // Only files of the overlay have seals.
+    if let InodeRef::Node(id) = inode
+        && let Ok(content) = files.tree.node(id)?.content()
+    {
+        content.check_permissions(status.owner().permissions, permissions)?;
+    }
     files.chmod_live(inode, permissions)?;
     files.owner_mut(inode, now())?.permissions = permissions;
     Ok(0)

@@ -285,6 +285,17 @@ fn only_one_process_writes_to_a_directory() {
 }
 
 #[test]
+fn a_refused_checkpointer_leaves_no_directory() {
+    let directory = tempfile::tempdir().expect("room");
+    let output = directory.path().join("a:b");
+    let mut command = Command::new(PANDO);
+    let outcome = command.arg("checkpoint").arg("-o").arg(&output).args(["--", "/bin/true"]).output().expect("pando starts");
+    let errors = text(&outcome.stderr);
+    assert!(outcome.status.code() == Some(125) && errors.contains("it has a colon in its path"), "{errors}");
+    assert!(!output.exists());
+}
+
+#[test]
 fn a_restore_with_other_files_is_refused() {
     needs_kvm!();
     let checkpoints = Checkpoints::new();

@@ -260,6 +260,15 @@ impl Content {
         if is_sealed && length > 0 { Err(Errno::EPERM) } else { Ok(()) }
     }
 
+    /// Checks that its seals permit this change of the permissions.
+    ///
+    /// # Errors
+    /// `EPERM`: the right to execute it is sealed.
+    pub fn check_permissions(&self, before: u16, after: u16) -> Result<(), Errno> {
+        let is_sealed = self.seals.unwrap_or_default() & F_SEAL_EXEC != 0;
+        if is_sealed && (before ^ after) & 0o111 != 0 { Err(Errno::EPERM) } else { Ok(()) }
+    }
+
     /// Checks that its seals permit this size.
     ///
     /// # Errors
