@@ -9,7 +9,7 @@
 //! opening a file that changed in this tick waits for the next one.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap, HashSet},
     fs::File,
     hash::Hasher,
     io,
@@ -17,7 +17,10 @@ use std::{
     ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
@@ -29,7 +32,6 @@ use rustix::{
 
 use crate::{
     BLOCK_SIZE, BlockError,
-    dependencies::FileDependencies,
     host_stat::{lstat, open_at, version},
     open_files::{OpenFiles, with_descriptor},
     read_log::ReadLog,
@@ -58,8 +60,12 @@ pub(crate) struct HostBlocks {
     /// The log of what was read from them.
     pub(crate) log: Mutex<ReadLog>,
     pub(crate) revisions: Option<Mutex<Revisions>>,
-    /// Set if it was opened again for memory that was made with it.
-    pub(crate) restored: Option<FileDependencies>,
+    /// The files on which memory depends that was made with it, by number, if it was opened again for that.
+    pub(crate) used: Option<HashSet<u32>>,
+    /// A file has changed, and if the image were opened again, that would be known, or the file could be read.
+    pub(crate) is_stale: AtomicBool,
+    /// The content of files that need not be read, by first block.
+    pub(crate) contents: BTreeMap<u32, Arc<[u8]>>,
     /// Identifies the content of all files.
     content_id: Option<[u8; 32]>,
 }
@@ -72,7 +78,9 @@ impl HostBlocks {
             open: OpenFiles::new(),
             log: Mutex::default(),
             revisions: None,
-            restored: None,
+            used: None,
+            is_stale: AtomicBool::new(false),
+            contents: BTreeMap::new(),
             content_id: None,
         }
     }
@@ -187,6 +195,11 @@ impl HostBlocks {
         let left = usize::try_from(extent.size - skipped).unwrap_or(usize::MAX);
         let (data, tail) = buffer.split_at_mut(left.min(buffer.len()));
         tail.fill(0);
+        if let Some(content) = self.contents.get(&extent.first) {
+            let part = content.get(skipped as usize..).and_then(|content| content.get(..data.len()));
+            data.copy_from_slice(part.ok_or(BlockError::Damaged("the content of a file is incomplete"))?);
+            return Ok(());
+        }
         let mut record = self.tables.file(extent.file)?;
         record.version = revised.unwrap_or(record.version);
         let outcome = self.read_named(extent, &record, first, data);
@@ -251,16 +264,15 @@ impl HostBlocks {
         Ok(())
     }
 
-    /// Takes note that a file is no longer the version that the image shows.
-    pub(crate) fn note_changed(&self, file: u32, shown: &Version) {
-        let Some(restored) = &self.restored else { return };
-        if restored.used.contains(&file) || self.would_show_another(file, shown) {
-            restored.is_stale.store(true, Ordering::Relaxed);
+    /// Records that the host no longer has a file in the version that the image shows.
+    fn note_changed(&self, file: u32, shown: &Version) {
+        if self.used.as_ref().is_none_or(|used| used.contains(&file)) || self.has_newer_version(file, shown) {
+            self.is_stale.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether the image would show another version of a file if it were opened again.
-    fn would_show_another(&self, file: u32, shown: &Version) -> bool {
+    fn has_newer_version(&self, file: u32, shown: &Version) -> bool {
         let Some(revisions) = self.revisions.as_ref().filter(|revisions| !lock(revisions).is_full()) else { return false };
         let present = || {
             let record = self.tables().file(file).ok()?;
@@ -268,7 +280,7 @@ impl HostBlocks {
         };
         present().is_some_and(|stat| {
             let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            is_file && !Version::of(&stat).has_content_of(shown) && lock(revisions).has_room(&Version::of(&stat))
+            is_file && !Version::of(&stat).has_content_of(shown) && lock(revisions).can_show(file, &Version::of(&stat))
         })
     }
 

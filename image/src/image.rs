@@ -166,6 +166,16 @@ impl Image {
         Ok(())
     }
 
+    /// Reads a block: metadata is not updated to the present state of the host's files.
+    pub(crate) fn read_unrevised(&self, block: u64, buffer: &mut [u8; BLOCK]) -> Result<(), BlockError> {
+        match self.part(block) {
+            (Some(BlockRange { source: BlockSource::Metadata(stored), .. }), _) if !self.altered.contains_key(&block) => {
+                stored.read(block, buffer)
+            }
+            _ => self.read_blocks(block, buffer),
+        }
+    }
+
     /// Whether all metadata and tables that are in a file are as they were written.
     pub(crate) fn is_intact(&self) -> bool {
         self.parts.iter().all(|part| match &part.source {
@@ -301,7 +311,12 @@ impl Image {
 
     /// The files of the host that it was made from.
     pub(crate) fn host(&self) -> Option<&HostBlocks> {
-        self.parts.iter().find_map(|part| if let BlockSource::Host(host) = &part.source { Some(&**host) } else { None })
+        self.hosts().next()
+    }
+
+    /// Those, and single files that were added later.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &HostBlocks> {
+        self.parts.iter().filter_map(|part| if let BlockSource::Host(host) = &part.source { Some(&**host) } else { None })
     }
 
     /// Removes the position of the identity table, because another image gives the identities of the same files.
@@ -312,17 +327,17 @@ impl Image {
         self.change_superblock(|superblock| superblock.volume_name = [0; 16])
     }
 
-    /// The same, to be changed.
+    /// The files of the host that it was made from.
     pub(crate) fn host_mut(&mut self) -> Option<&mut HostBlocks> {
         self.parts.iter_mut().find_map(|part| if let BlockSource::Host(host) = &mut part.source { Some(&mut **host) } else { None })
     }
 
-    /// Gives the image a number, by which the caller knows it again.
+    /// Sets a number for the caller's use.
     pub fn set_number(&mut self, number: u32) {
         self.number = Some(number);
     }
 
-    /// The number that it was given.
+    /// The number that was set.
     #[must_use]
     pub fn number(&self) -> Option<u32> {
         self.number

@@ -28,7 +28,6 @@ mod bounded_headers;
 mod builder;
 mod cache;
 mod cache_file;
-mod dependencies;
 mod encode;
 mod error;
 mod escape;

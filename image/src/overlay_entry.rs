@@ -193,7 +193,8 @@ impl Image {
     fn altered_block(&mut self, number: u64) -> Result<&mut [u8], Error> {
         let mut block = [0; BLOCK];
         if !self.altered.contains_key(&number) {
-            self.read_bytes(number * BLOCK_SIZE, &mut block)?;
+            // As stored: inodes are revised whenever it is read. Otherwise the image would differ with the time at which it is changed.
+            self.read_unrevised(number, &mut block)?;
         }
         Ok(self.altered.entry(number).or_insert_with(|| block.into()))
     }

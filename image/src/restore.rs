@@ -11,13 +11,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{FileType, Stat};
 
 use crate::{
     BlockError, Image,
-    dependencies::FileDependencies,
     host::{HostBlocks, lock},
     revision::OpenDirectory,
     tables::{Extent, FileRecord},
@@ -31,8 +31,8 @@ pub type LaterVersion = (u32, u32, (u64, u64, u64, i64, u32), u16, (i64, u32));
 /// The block numbers of files that have changed since the image was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaterVersions {
-    /// How many spare blocks have been given to later versions. Memory that was made with the image may know all of them.
-    pub given: u32,
+    /// How many spare blocks have been allocated. Memory that was made with the image may know all of them.
+    pub allocated_blocks: u32,
     /// The versions that can be read, in the order of their first blocks.
     pub readable: Vec<LaterVersion>,
 }
@@ -46,7 +46,7 @@ impl Image {
     pub fn restore(&mut self, used: &BTreeSet<u32>, later: &LaterVersions) -> Result<(), BlockError> {
         match self.host_mut() {
             Some(host) => host.restore(used, later),
-            None if used.is_empty() && later.given == 0 => Ok(()),
+            None if used.is_empty() && later.allocated_blocks == 0 => Ok(()),
             None => Err(BlockError::Damaged("it has no host files")),
         }
     }
@@ -94,11 +94,44 @@ impl Image {
         self.host().map_or_else(|| Ok(LaterVersions::default()), |host| host.later_versions(used))
     }
 
-    /// Whether files that cannot be read could be read, or their change would be noticed earlier, if the image were opened again.
+    /// Whether a file has changed that could be read, or whose change would be noticed earlier, if the image were opened again.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        let restored = self.host().and_then(|host| host.restored.as_ref());
-        restored.is_none_or(|restored| restored.is_stale.load(Ordering::Relaxed))
+        self.hosts().any(|host| host.is_stale.load(Ordering::Relaxed))
+    }
+
+    /// A single file that was added to the image and has changed. Costs a `stat` for each.
+    ///
+    /// # Errors
+    /// A table is damaged.
+    pub fn changed_single_file(&self) -> Result<Option<PathBuf>, BlockError> {
+        for host in self.hosts().filter(|host| host.used.is_none() && host.tables().all_files().len() == 1) {
+            let record = host.tables().file(0)?;
+            if host.present(&record, &record.version, &mut OpenDirectory::default())?.is_none() {
+                return Ok(Some(host.tables().path(&record)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The path on the host of the content that begins with this block, and its size in bytes. `None`: it is a later version.
+    ///
+    /// # Errors
+    /// A table is damaged, or no content begins there.
+    pub fn file_of(&self, first: u32) -> Result<Option<(PathBuf, u64)>, BlockError> {
+        let host = self.host().ok_or(BlockError::Damaged("it has no host files"))?;
+        let (extent, later, record) = host.file_at(first)?;
+        Ok(if later.is_some() { None } else { Some((host.tables().path(&record)?, extent.size)) })
+    }
+
+    /// Sets the content of files, by their first blocks. They are not read from the host any more, and their changes do not matter. Content
+    /// of another size than the file's, or of no file, is left out.
+    pub fn set_contents(&mut self, contents: BTreeMap<u32, Arc<[u8]>>) {
+        let Some(host) = self.host_mut() else { return };
+        let is_whole = |first: u32, content: &[u8]| {
+            host.file_at(first).is_ok_and(|(extent, later, _)| later.is_none() && extent.size == content.len() as u64)
+        };
+        host.contents = contents.into_iter().filter(|(first, content)| is_whole(*first, content)).collect();
     }
 }
 
@@ -108,12 +141,12 @@ impl HostBlocks {
         let mut revisions = self.revisions.as_ref().map(lock);
         for version @ (_, file, ..) in &later.readable {
             let (extent, version) = version_of(*version);
-            let is_restored = is_known(file) && revisions.as_mut().is_some_and(|revisions| revisions.restore(extent, version));
-            if !is_restored {
+            let is_valid = is_known(file) && version.changed.nanoseconds < 1_000_000_000;
+            if !is_valid || !revisions.as_mut().is_some_and(|revisions| revisions.restore(extent, version)) {
                 return Err(BlockError::Damaged("a later version of a file cannot be restored"));
             }
         }
-        if !revisions.as_mut().map_or(later.given == 0, |revisions| revisions.reserve(later.given)) {
+        if !revisions.as_mut().map_or(later.allocated_blocks == 0, |revisions| revisions.reserve(later.allocated_blocks)) {
             return Err(BlockError::Damaged("the blocks of later versions cannot be reserved"));
         }
         drop(revisions);
@@ -121,22 +154,28 @@ impl HostBlocks {
         let mut directory = OpenDirectory::default();
         for first in used {
             let (extent, later, record) = self.file_at(*first)?;
+            files.insert(extent.file);
+            if self.contents.contains_key(first) {
+                if let Some(revisions) = &self.revisions {
+                    lock(revisions).pin_version(extent.file, None);
+                }
+                continue;
+            }
             let stat = self.present(&record, &later.unwrap_or(record.version), &mut directory)?;
             let stat = stat.ok_or_else(|| self.tables().path(&record).map_or_else(|error| error, BlockError::Changed))?;
             if let Some(revisions) = &self.revisions {
                 // From now on the file is this version or an error, as in the cells that have read it.
-                lock(revisions).settle(extent.file, later.map(|_| (stat, extent.first)));
+                lock(revisions).pin_version(extent.file, later.map(|_| (stat, extent.first)));
             }
-            files.insert(extent.file);
         }
-        self.restored = Some(FileDependencies { used: files, is_stale: AtomicBool::new(false) });
+        self.used = Some(files);
         Ok(())
     }
 
     fn changed_files(&self, used: &BTreeSet<u32>) -> Result<BTreeMap<u32, PathBuf>, BlockError> {
         let mut changed = BTreeMap::new();
         let mut directory = OpenDirectory::default();
-        for first in used {
+        for first in used.iter().filter(|first| !self.contents.contains_key(first)) {
             let (_, later, record) = self.file_at(*first)?;
             if self.present(&record, &later.unwrap_or(record.version), &mut directory)?.is_none() {
                 changed.insert(*first, self.tables().path(&record)?);
@@ -148,10 +187,10 @@ impl HostBlocks {
     fn later_versions(&self, used: &BTreeSet<u32>) -> Result<LaterVersions, BlockError> {
         let Some(revisions) = &self.revisions else { return Ok(LaterVersions::default()) };
         // Copied, because the lock is not held over I/O.
-        let (given, all) = {
+        let (allocated_blocks, all) = {
             let revisions = lock(revisions);
             let all: Vec<(Extent, Version)> = revisions.list().copied().collect();
-            (revisions.given(), all)
+            (revisions.allocated_blocks(), all)
         };
         let mut readable = Vec::new();
         let mut directory = OpenDirectory::default();
@@ -162,7 +201,7 @@ impl HostBlocks {
                 readable.push(record_of(later));
             }
         }
-        Ok(LaterVersions { given, readable })
+        Ok(LaterVersions { allocated_blocks, readable })
     }
 
     /// The content that begins with this block, the version if it is a later one, and the file's record.

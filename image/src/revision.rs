@@ -5,7 +5,7 @@
 //! are ten times as many. A file is compared when the block with its inode is first read. If the file has changed by then, its
 //! inode describes the new version, and the new content gets blocks behind all others. Later changes do not alter the inode again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 
 use pando_erofs::{BLOCK_SIZE, DiskInode, HostIdentity, ISLOT_SIZE, IdentityTable, NULL_ADDR};
@@ -41,6 +41,8 @@ pub(crate) struct Revisions {
     extents: BTreeMap<u64, (Extent, Version)>,
     /// The first blocks of each file's later versions.
     by_file: HashMap<u32, Vec<u32>>,
+    /// Files with several names that another file has replaced at one of them.
+    ambiguous: HashSet<u32>,
     /// A later version of a file had no room.
     is_full: bool,
 }
@@ -49,15 +51,23 @@ pub(crate) struct Revisions {
 #[derive(Clone, Copy, Debug)]
 struct Revision {
     stat: Stat,
-    /// The first block of its content; [`NULL_ADDR`]: it has none.
-    first: u32,
+    /// The first block of its content; [`NULL_ADDR`]: it has none. `None`: the content is that of the image.
+    first: Option<u32>,
 }
 
 impl Revisions {
     /// None, for an image of this many blocks.
     pub(crate) fn new(blocks: u64, identities: Option<IdentityTable>) -> Self {
         let spare = (blocks.saturating_sub(SPARE_BLOCKS), blocks);
-        Revisions { spare, identities, files: HashMap::new(), extents: BTreeMap::new(), by_file: HashMap::new(), is_full: false }
+        Revisions {
+            spare,
+            identities,
+            files: HashMap::new(),
+            extents: BTreeMap::new(),
+            by_file: HashMap::new(),
+            ambiguous: HashSet::new(),
+            is_full: false,
+        }
     }
 
     /// Updates the inodes and identities in blocks that were just read to the host's present state.
@@ -65,16 +75,21 @@ impl Revisions {
         let mut directory = OpenDirectory::default();
         for (number, block) in (first..).zip(blocks.chunks_mut(BLOCK)) {
             for record in tables.slots(number * SLOTS..(number + 1) * SLOTS)? {
-                if let Some(revision) = self.revision(tables, record, &mut directory)? {
-                    revision.write_inode(&mut block[(u64::from(record.slot) % SLOTS) as usize * ISLOT_SIZE as usize..])?;
+                let inode = &mut block[(u64::from(record.slot) % SLOTS) as usize * ISLOT_SIZE as usize..];
+                let has_one_name = DiskInode::decode(inode)?.nlink == 1;
+                if let Some(revision) = self.revision(tables, record, has_one_name, &mut directory)? {
+                    revision.write_inode(inode)?;
                 }
             }
             let index = self.identities.and_then(|table| number.checked_sub(table.first_block.into()).filter(|n| *n < table.blocks()));
             let Some(index) = index else { continue };
             for record in tables.slots(index * RECORDS * 2..(index + 1) * RECORDS * 2)? {
-                if let Some(revision) = self.revision(tables, record, &mut directory)? {
-                    let offset = (u64::from(record.slot) / 2 % RECORDS) as usize * HostIdentity::SIZE;
-                    revision.write_identity(&mut block[offset..][..HostIdentity::SIZE]);
+                let offset = (u64::from(record.slot) / 2 % RECORDS) as usize * HostIdentity::SIZE;
+                let bytes = &mut block[offset..][..HostIdentity::SIZE];
+                // Without a device, the file has names outside the image, and that stays so.
+                let Some(identity) = HostIdentity::decode(bytes).filter(|identity| identity.device.is_some()) else { continue };
+                if let Some(revision) = self.revision(tables, record, identity.links == 1, &mut directory)? {
+                    revision.write_identity(bytes);
                 }
             }
         }
@@ -86,6 +101,7 @@ impl Revisions {
         &mut self,
         tables: &Tables,
         SlotRecord { slot: _, file }: SlotRecord,
+        has_one_name: bool,
         directory: &mut OpenDirectory,
     ) -> Result<Option<&Revision>, BlockError> {
         if !self.files.contains_key(&file) {
@@ -93,7 +109,7 @@ impl Revisions {
             let later = directory
                 .status(tables, &record)?
                 .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(stat) != record.version);
-            let revision = later.and_then(|stat| self.add(file, stat));
+            let revision = later.and_then(|stat| self.add(file, &record.version, has_one_name, stat));
             self.files.insert(file, revision.map(Box::new));
         }
         Ok(self.files.get(&file).and_then(|known| known.as_deref()))
@@ -104,21 +120,29 @@ impl Revisions {
         self.extents.range(..=block).next_back().map(|(_, found)| *found)
     }
 
-    /// Records a later version of a file; `None` if too few spare blocks are left for its content.
-    fn add(&mut self, file: u32, stat: Stat) -> Option<Revision> {
+    /// Records a later version of a file; `None` if too few spare blocks are left for its content, or if it may be the version of one of
+    /// its names only.
+    fn add(&mut self, file: u32, before: &Version, has_one_name: bool, stat: Stat) -> Option<Revision> {
         let version = Version::of(&stat);
+        if version.has_content_of(before) {
+            return Some(Revision { stat, first: None });
+        }
+        if !has_one_name && (version.device, version.inode) != (before.device, before.inode) {
+            self.ambiguous.insert(file);
+            return None;
+        }
         let blocks = version.size.div_ceil(BLOCK as u64);
         if blocks == 0 {
-            return Some(Revision { stat, first: NULL_ADDR });
+            return Some(Revision { stat, first: Some(NULL_ADDR) });
         }
         if let Some(first) = self.known(file, &version) {
-            return Some(Revision { stat, first });
+            return Some(Revision { stat, first: Some(first) });
         }
         let first = u32::try_from(self.spare.0).ok().filter(|_| self.has_room(&version));
         self.is_full |= first.is_none();
         let first = first?;
         self.insert(Extent { first, file, offset: 0, size: version.size }, version);
-        Some(Revision { stat, first })
+        Some(Revision { stat, first: Some(first) })
     }
 
     /// The first block of a version of a file that has spare blocks already.
@@ -127,8 +151,12 @@ impl Revisions {
         self.by_file.get(&file)?.iter().find(is_same).copied()
     }
 
-    /// Whether a later version of a file can get spare blocks.
-    pub(crate) fn has_room(&self, version: &Version) -> bool {
+    /// Whether a later version of a file could be shown.
+    pub(crate) fn can_show(&self, file: u32, version: &Version) -> bool {
+        !self.ambiguous.contains(&file) && self.has_room(version)
+    }
+
+    fn has_room(&self, version: &Version) -> bool {
         let (next, end) = self.spare;
         self.extents.len() < LATER_MAX && next.saturating_add(version.size.div_ceil(BLOCK as u64)) <= end
     }
@@ -152,16 +180,16 @@ impl Revisions {
         is_possible
     }
 
-    /// How many spare blocks have been given to content.
-    pub(crate) fn given(&self) -> u32 {
+    /// How many spare blocks have been allocated.
+    pub(crate) fn allocated_blocks(&self) -> u32 {
         let (next, end) = self.spare;
         u32::try_from(next.saturating_sub(end.saturating_sub(SPARE_BLOCKS))).unwrap_or(u32::MAX)
     }
 
     /// Reserves this many spare blocks, which other content has had. `false`: there are not as many, or some behind them have content.
-    pub(crate) fn reserve(&mut self, given: u32) -> bool {
+    pub(crate) fn reserve(&mut self, allocated_blocks: u32) -> bool {
         let (next, end) = self.spare;
-        let reserved = end.saturating_sub(SPARE_BLOCKS).saturating_add(given.into());
+        let reserved = end.saturating_sub(SPARE_BLOCKS).saturating_add(allocated_blocks.into());
         let is_possible = (next..=end).contains(&reserved);
         if is_possible {
             self.spare.0 = reserved;
@@ -174,9 +202,9 @@ impl Revisions {
         self.extents.values()
     }
 
-    /// Decides how a file is shown: as the image has it, or as this later version, by its status and its first block.
-    pub(crate) fn settle(&mut self, file: u32, later: Option<(Stat, u32)>) {
-        self.files.insert(file, later.map(|(stat, first)| Box::new(Revision { stat, first })));
+    /// Shows a file as the image has it, or as this later version, by its status and its first block, whatever the host has.
+    pub(crate) fn pin_version(&mut self, file: u32, later: Option<(Stat, u32)>) {
+        self.files.insert(file, later.map(|(stat, first)| Box::new(Revision { stat, first: Some(first) })));
     }
 
     /// Whether a later version of a file had no room.
@@ -219,7 +247,7 @@ impl Revision {
         let mut inode = DiskInode::decode(bytes)?;
         inode.permissions = now.permissions;
         inode.size = self.stat.st_size.cast_unsigned();
-        inode.startblk_or_rdev = self.first;
+        inode.startblk_or_rdev = self.first.unwrap_or(inode.startblk_or_rdev);
         (inode.uid, inode.gid, inode.mtime) = (now.uid, now.gid, Some(now.modified));
         inode.encode_into(bytes);
         Ok(())

@@ -48,9 +48,8 @@ impl Version {
     /// once per tick of its timer, and reports neither the tick nor later changes within it: there is no event to wait for.
     pub(crate) fn await_clock_tick(&self) {
         let Ok(seconds) = u64::try_from(self.changed.seconds) else { return };
-        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.nanoseconds);
-        // A modification time in the future, after the clock was set back, cannot be waited for.
-        if let Ok(age) = changed.elapsed() {
+        // Times in the future, after the clock was set back, cannot be waited for.
+        if let Some(Ok(age)) = time(seconds, self.changed.nanoseconds).map(|changed| changed.elapsed()) {
             thread::sleep(TICK.saturating_sub(age));
         }
     }
@@ -67,7 +66,12 @@ impl ChangeTime {
     /// Whether any change from now on will show: file systems count in steps of up to two seconds.
     pub(crate) fn is_settled(self) -> bool {
         let Ok(seconds) = u64::try_from(self.seconds) else { return true };
-        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.nanoseconds);
-        changed.elapsed().is_ok_and(|age| age > Duration::from_secs(2))
+        time(seconds, self.nanoseconds).is_some_and(|changed| changed.elapsed().is_ok_and(|age| age > Duration::from_secs(2)))
     }
+}
+
+/// A time since 1970; `None`: the clock has no such time. Times may come from a file.
+fn time(seconds: u64, nanoseconds: u32) -> Option<SystemTime> {
+    let since = Duration::from_secs(seconds).checked_add(Duration::from_nanos(nanoseconds.into()))?;
+    SystemTime::UNIX_EPOCH.checked_add(since)
 }

@@ -8,9 +8,11 @@
 //! stored. An image is removed if no template in the directory names it and nobody has locked it. A lock of the directory excludes
 //! additions and removals at the same time, also by other processes.
 
+mod contents;
 #[cfg(test)]
 mod tests;
 
+use contents::{CONTENTS_MAX, FileContent};
 use pando_image::{BlockError, Cache, CachedImage, Image, LaterVersion, LaterVersions, open_cache_file};
 use pando_kernel::CellImage;
 use pando_launch::Volume;
@@ -51,18 +53,21 @@ pub(crate) struct KeptImage {
     pub(crate) used: BTreeSet<u32>,
     /// How many spare blocks of the image the template's memory may know; see [`LaterVersions`].
     #[serde(default)]
-    given: u32,
+    allocated_blocks: u32,
     /// Later versions of files, which have some of these blocks.
     later: Vec<LaterVersion>,
+    /// The content of some of the files, by first block.
+    #[serde(default)]
+    contents: BTreeMap<u32, FileContent>,
 }
 
 /// How kept images are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ImageUse {
     /// A new template keeps the images of its view.
-    New,
-    /// The view is made of them.
-    View,
+    Creation,
+    /// The view of clones is made of them.
+    Clone,
     /// The view is made of the host as it is. They are for sessions that are paused.
     Pause,
 }
@@ -80,8 +85,8 @@ struct OpenKeptImage {
     image: KeptImage,
     /// Set until the view takes it.
     opened: Option<CachedImage>,
-    /// Until the view has taken it, or one of the host that is the same.
-    is_free: bool,
+    /// Whether the view has taken it, or one of the host that is the same.
+    is_taken: bool,
     /// The file, locked.
     lock: Arc<File>,
 }
@@ -89,7 +94,7 @@ struct OpenKeptImage {
 impl ViewImages {
     /// For a new template. `templates` is the directory of templates.
     pub(crate) fn for_new(templates: &Path) -> ViewImages {
-        ViewImages { directory: templates.join(DIRECTORY), images: Arc::default(), mode: ImageUse::New }
+        ViewImages { directory: templates.join(DIRECTORY), images: Arc::default(), mode: ImageUse::Creation }
     }
 
     /// Those of a template that exists. `None`: one is missing or damaged.
@@ -101,20 +106,24 @@ impl ViewImages {
         let mut all = Vec::with_capacity(images.len());
         for image in images {
             let path = directory.join(&image.name);
-            let Some(lock) = is_plain(&image.name).then(|| lock_image(&path)).flatten() else { return Ok(None) };
+            let Some(lock) = is_image_name(&image.name).then(|| lock_image(&path)).flatten() else { return Ok(None) };
             let opened = match mode {
-                ImageUse::View => {
+                ImageUse::Clone => {
                     let Some(mut found) = Cache::new(path).open() else { return Ok(None) };
-                    let later = LaterVersions { given: image.given, readable: image.later.clone() };
+                    found.image.set_contents(image.contents());
+                    let later = LaterVersions { allocated_blocks: image.allocated_blocks, readable: image.later.clone() };
                     match found.image.restore(&image.used, &later) {
                         Err(BlockError::Damaged(_)) => return Ok(None),
                         restored => restored?,
                     }
                     Some(found)
                 }
-                ImageUse::New | ImageUse::Pause => None,
+                ImageUse::Creation => None,
+                // It is opened at a start from a paused session.
+                ImageUse::Pause if Cache::new(path).open().is_none() => return Ok(None),
+                ImageUse::Pause => None,
             };
-            all.push(OpenKeptImage { image: image.clone(), opened, is_free: true, lock: lock.into() });
+            all.push(OpenKeptImage { image: image.clone(), opened, is_taken: false, lock: lock.into() });
         }
         Ok(Some(ViewImages { directory, images: Arc::new(Mutex::new(all)), mode }))
     }
@@ -130,8 +139,8 @@ impl ViewImages {
     }
 
     /// Whether the view has taken all of them.
-    pub(crate) fn are_taken(&self) -> bool {
-        locked(&self.images).iter().all(|open| !open.is_free)
+    pub(crate) fn are_all_taken(&self) -> bool {
+        locked(&self.images).iter().all(|open| open.is_taken)
     }
 
     /// The name of one that is no longer in the directory, or is damaged there.
@@ -146,10 +155,10 @@ impl ViewImages {
     }
 
     /// The image that shows this.
-    pub(crate) fn find(&self, shown: u64) -> Option<CachedImage> {
+    pub(crate) fn find(&self, tree_key: u64) -> Option<CachedImage> {
         let mut all = locked(&self.images);
-        let (number, found) = first_free(&mut all, shown).filter(|(_, found)| found.opened.is_some())?;
-        found.is_free = false;
+        let (number, found) = first_untaken(&mut all, tree_key).filter(|(_, found)| found.opened.is_some())?;
+        found.is_taken = true;
         let mut taken = found.opened.take()?;
         taken.image.set_number(number);
         Some(taken)
@@ -157,24 +166,25 @@ impl ViewImages {
 
     /// Keeps the image of a new template, or finds the kept one that is the same as this image of the host. `cache` is the file that has
     /// it. If it cannot be kept, the template depends on the host.
-    pub(crate) fn keep(&self, shown: u64, image: &mut Image, cache: Option<&Cache>, host_fingerprint: u64) {
+    pub(crate) fn keep(&self, tree_key: u64, image: &mut Image, cache: Option<&Cache>, host_fingerprint: u64) {
         match self.mode {
-            ImageUse::New => {
-                let name = format!("{shown:016x}-{:016x}.{EXTENSION}", image.fingerprint());
+            ImageUse::Creation => {
+                let name = format!("{tree_key:016x}-{:016x}.{EXTENSION}", image.fingerprint());
                 let Ok(lock) = self.store(&name, image, cache, host_fingerprint) else { return };
                 let mut all = locked(&self.images);
                 image.set_number(all.len() as u32);
-                let image = KeptImage { name, used: BTreeSet::new(), given: 0, later: Vec::new() };
-                all.push(OpenKeptImage { image, opened: None, is_free: false, lock: lock.into() });
+                let image = KeptImage { name, used: BTreeSet::new(), allocated_blocks: 0, later: Vec::new(), contents: BTreeMap::new() };
+                all.push(OpenKeptImage { image, opened: None, is_taken: true, lock: lock.into() });
             }
             ImageUse::Pause => {
-                if let Some((number, found)) = first_free(&mut locked(&self.images), shown) {
-                    found.is_free = false;
+                if let Some((number, found)) = first_untaken(&mut locked(&self.images), tree_key) {
+                    found.is_taken = true;
                     image.set_number(number);
+                    image.set_contents(found.image.contents());
                 }
             }
-            // The kept one could not be used.
-            ImageUse::View => {}
+            // The template has none for this tree, or the host's tree is another.
+            ImageUse::Clone => {}
         }
     }
 
@@ -188,37 +198,53 @@ impl ViewImages {
         if !is_right(&kept) {
             let new = Cache::new(self.directory.join(UNFINISHED));
             // A killed process may have left it.
-            let _ = fs::remove_file(new.path());
-            match cache {
-                Some(cache) => link(cache.path(), new.path())?,
-                None => new.store(image, host_fingerprint).map_err(io::Error::other)?,
+            remove_unfinished(&new);
+            // The cache may have got another image meanwhile, or could not be written.
+            let is_linked = cache.is_some_and(|cache| link(cache.path(), new.path()).is_ok()) && is_right(&new);
+            if !is_linked {
+                remove_unfinished(&new);
+                new.store(image, host_fingerprint).map_err(io::Error::other).inspect_err(|_| remove_unfinished(&new))?;
             }
-            // The cache may have got another image meanwhile.
-            if !is_right(&new) {
-                let _ = fs::remove_file(new.path());
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            fs::rename(new.path(), kept.path())?;
+            // The template that names it is written to the device, too.
+            let stored = sync(new.path()).and_then(|()| fs::rename(new.path(), kept.path())).and_then(|()| sync(&self.directory));
+            stored.inspect_err(|_| remove_unfinished(&new))?;
         }
         lock_image(kept.path()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
+/// Removes what a failed or killed process has left of an image.
+fn remove_unfinished(new: &Cache) {
+    let mut partial = new.path().as_os_str().to_owned();
+    partial.push(".new");
+    for path in [new.path(), Path::new(&partial)] {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Writes a file or directory to its device.
+fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
 /// The first image that shows this and that no volume has, and its number.
-fn first_free(all: &mut [OpenKeptImage], shown: u64) -> Option<(u32, &mut OpenKeptImage)> {
-    let start = format!("{shown:016x}-");
-    (0..).zip(all).find(|(_, open)| open.is_free && open.image.name.starts_with(&start))
+fn first_untaken(all: &mut [OpenKeptImage], tree_key: u64) -> Option<(u32, &mut OpenKeptImage)> {
+    let start = format!("{tree_key:016x}-");
+    (0..).zip(all).find(|(_, open)| !open.is_taken && open.image.name.starts_with(&start))
 }
 
 impl KeptImage {
     /// Whether it could have been stored by this program.
-    pub(crate) fn is_possible(&self) -> bool {
-        is_plain(&self.name) && self.used.len() <= USED_FILES_MAX && self.later.len() <= LATER_MAX
+    pub(crate) fn is_valid(&self) -> bool {
+        is_image_name(&self.name)
+            && self.used.len() <= USED_FILES_MAX
+            && self.later.len() <= LATER_MAX
+            && self.content_bytes() <= CONTENTS_MAX
     }
 
     /// Whether the template's memory knows blocks of later versions. They have their numbers in this image only.
     pub(crate) fn has_later_versions(&self) -> bool {
-        self.given > 0
+        self.allocated_blocks > 0
     }
 }
 
@@ -233,6 +259,7 @@ impl KeptImage {
 pub(crate) fn record_files(images: &mut [KeptImage], volumes: &[Volume], cell: &CellImage, is_new: bool) -> Result<bool, BlockError> {
     let mut room = USED_FILES_MAX.saturating_sub(images.iter().map(|image| image.used.len()).sum());
     let mut later_room = LATER_MAX;
+    let mut content_room = CONTENTS_MAX.saturating_sub(images.iter().map(KeptImage::content_bytes).sum());
     let mut has_room = true;
     for (number, kept) in (0..).zip(images) {
         let Some((disk, image)) = disk_of(volumes, number) else { continue };
@@ -245,12 +272,13 @@ pub(crate) fn record_files(images: &mut [KeptImage], volumes: &[Volume], cell: &
             let changed = image.changed_files(&kept.used)?;
             kept.used.retain(|first| !changed.contains_key(first));
         }
-        let LaterVersions { given, readable: mut later } = image.later_versions(&kept.used)?;
+        let LaterVersions { allocated_blocks, readable: mut later } = image.later_versions(&kept.used)?;
         if later.len() > later_room {
             later.retain(|version| kept.used.contains(&version.0));
         }
         later_room = later_room.saturating_sub(later.len());
-        (kept.given, kept.later) = (given, later);
+        (kept.allocated_blocks, kept.later) = (allocated_blocks, later);
+        content_room = content_room.saturating_sub(kept.add_contents(image, content_room)?);
     }
     Ok(has_room)
 }
@@ -264,11 +292,16 @@ fn add_files(used: &mut BTreeSet<u32>, mut added: BTreeSet<u32>, room: &mut usiz
     has_room
 }
 
-/// The first file that has changed of those on which these images' template depends.
+/// The first file that has changed of those on which these images' template depends, or of the single files that it sees.
 ///
 /// # Errors
 /// An image is damaged.
 pub(crate) fn changed_file(images: &[KeptImage], volumes: &[Volume]) -> Result<Option<PathBuf>, BlockError> {
+    for volume in volumes {
+        if let Some(path) = volume.image().changed_single_file()? {
+            return Ok(Some(path));
+        }
+    }
     for (number, kept) in (0..).zip(images) {
         let Some((_, image)) = disk_of(volumes, number) else { continue };
         if let Some((_, path)) = image.changed_files(&kept.used)?.pop_first() {
@@ -284,13 +317,13 @@ fn disk_of(volumes: &[Volume], number: u32) -> Option<(usize, &Image)> {
     images.find(|(_, image)| image.number() == Some(number))
 }
 
-/// Removes those of these images that no template has any more. `retain` removes those that templates need from the set, or returns `false`
-/// if it is unknown.
-pub(crate) fn remove_unused(templates: &Path, mut names: BTreeSet<String>, retain: impl Fn(&mut BTreeSet<String>) -> bool) {
+/// Removes those of these images that no template has any more. `subtract` removes those that templates need from the set, or returns
+/// `false` if it is unknown.
+pub(crate) fn remove_unused(templates: &Path, mut names: BTreeSet<String>, subtract: impl Fn(&mut BTreeSet<String>) -> bool) {
     let directory = templates.join(DIRECTORY);
-    names.retain(|name| is_plain(name));
+    names.retain(|name| is_image_name(name));
     // Most are needed. To read all templates takes long, so no lock is held before there is something to remove.
-    if names.is_empty() || !retain(&mut names) || names.is_empty() {
+    if names.is_empty() || !subtract(&mut names) || names.is_empty() {
         return;
     }
     // Without the directory there are no images, and if it cannot be locked, they cost nothing but room.
@@ -300,7 +333,7 @@ pub(crate) fn remove_unused(templates: &Path, mut names: BTreeSet<String>, retai
     let unused: BTreeMap<String, File> =
         names.into_iter().filter_map(|name| lock_unused(&directory.join(&name)).map(|lock| (name, lock))).collect();
     let mut names: BTreeSet<String> = unused.keys().cloned().collect();
-    if !names.is_empty() && retain(&mut names) {
+    if !names.is_empty() && subtract(&mut names) {
         for name in &names {
             let _ = fs::remove_file(directory.join(name));
         }
@@ -313,7 +346,8 @@ pub(crate) fn images_to_search(templates: &Path) -> BTreeSet<String> {
     // Without a lock there were no images.
     let Ok(lock) = File::options().write(true).open(directory.join(LOCK)) else { return BTreeSet::new() };
     let last = lock.metadata().and_then(|found| found.modified());
-    if !last.is_ok_and(|last| last.elapsed().is_ok_and(|age| age > SEARCH_INTERVAL)) {
+    // A time in the future is of a clock that was wrong.
+    if !last.is_ok_and(|last| last.elapsed().map_or(true, |age| age > SEARCH_INTERVAL)) {
         return BTreeSet::new();
     }
     // Another process does not search at the same time.
@@ -322,7 +356,7 @@ pub(crate) fn images_to_search(templates: &Path) -> BTreeSet<String> {
 }
 
 /// Whether a name that was read from a file names an image in this directory.
-fn is_plain(name: &str) -> bool {
+fn is_image_name(name: &str) -> bool {
     let stem = name.strip_suffix(EXTENSION).and_then(|stem| stem.strip_suffix('.'));
     stem.is_some_and(|stem| stem.len() == 33 && stem.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()))
 }

@@ -221,8 +221,9 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
         Command::Ls { json } => list(*json),
         Command::Rm { names } => {
             let store = store()?;
-            names.iter().try_for_each(|name| store.remove(name))?;
+            let removed = names.iter().try_for_each(|name| store.remove(name, || ()));
             store.remove_leftover_views();
+            removed?;
             Ok(0)
         }
         Command::Inspect { template } => inspect(template),
@@ -324,9 +325,7 @@ fn load(file: &Path, name: Option<&TemplateName>, replaces: bool) -> Result<u8, 
     };
     store.create_directory()?;
     store.check_free(&name, replaces)?;
-    copy(&TemplateRef::File(file.into()), &store.file(&name))?;
-    store.keep_first(&name, 1)?;
-    Ok(0)
+    store.replace(&name, 1, || copy(&TemplateRef::File(file.into()), &store.file(&name)))
 }
 
 /// Copies a template's file atomically, after verifying every page's checksum.

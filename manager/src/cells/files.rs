@@ -224,6 +224,7 @@ impl TemplateProvider for FileTemplates {
     }
 
     fn create(&self, spec: TemplateSpec) -> Result<(), ManagerError> {
+        let name = spec.name.clone();
         let plan = Plan::new(spec, &self.store, &self.environment)?;
         let mut output = Vec::new();
         let workshop = Workshop { kernel: &self.kernel, libos: &self.libos, time_limits: &self.time_limits };
@@ -231,7 +232,12 @@ impl TemplateProvider for FileTemplates {
             collect_output(port, &mut output);
             Ok(())
         };
+        let replaced = self.store.view_images(&name);
         let created = plan.create(workshop, &mut keep, &|_| ());
+        // A replaced template that is loaded needs its images until then.
+        self.tidy();
+        self.store.remove_unused_views(replaced);
+        self.store.remove_leftover_views();
         created.map_err(|error| with_output(error, &output))
     }
 
@@ -266,11 +272,8 @@ impl TemplateProvider for FileTemplates {
     }
 
     fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
-        self.store.remove(name)?;
-        self.tidy();
-        let store = self.store.clone();
-        // It reads all templates. If no thread can be started, a later removal searches.
-        let _ = std::thread::Builder::new().name("leftovers".into()).spawn(move || store.remove_leftover_views());
+        self.store.remove(name, || self.tidy())?;
+        self.store.remove_leftover_views();
         Ok(())
     }
 

@@ -89,17 +89,15 @@ impl Plan {
     /// # Errors
     /// The program ends before it is ready, there is not enough memory, or the state cannot be written.
     pub fn create(&self, workshop: Workshop<'_>, output: OutputSink<'_>, observer: CellObserver<'_>) -> Result<(), TemplateError> {
-        let replaced = self.store.view_images(&self.spec.name);
-        for number in 0..self.spec.variants {
-            let file = self.store.variant(&self.spec.name, number);
-            remove_leftovers(self.store.directory(), &file);
-            let prepared = self.prepare(workshop)?;
-            self.create_variant(workshop, (&prepared, &file), output, observer)?;
-        }
         // The replaced template may have had more variants.
-        self.store.keep_first(&self.spec.name, self.spec.variants)?;
-        self.store.remove_unused_views(replaced);
-        Ok(())
+        self.store.replace(&self.spec.name, self.spec.variants, || {
+            (0..self.spec.variants).try_for_each(|number| {
+                let file = self.store.variant(&self.spec.name, number);
+                remove_leftovers(self.store.directory(), &file);
+                let prepared = self.prepare(workshop)?;
+                self.create_variant(workshop, (&prepared, &file), output, observer)
+            })
+        })
     }
 
     /// Creates the program's cell.

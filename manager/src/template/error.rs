@@ -46,9 +46,9 @@ pub enum TemplateError {
         /// The file.
         path: PathBuf,
     },
-    /// A session of it could not be resumed, because a file of the host that the template has read has changed.
+    /// A session of it could not be resumed, because a file of the host has changed that the template has read or shows.
     #[error(
-        "cannot freeze a session of template `{name}`: {}, which it uses, has changed, so that the session could not continue; it runs on, and can be forked",
+        "cannot freeze a session of template `{name}`: {}, which it uses, has changed; the session keeps running: fork it, or restore the file",
         escaped(path)
     )]
     FileOfSession {
@@ -58,7 +58,9 @@ pub enum TemplateError {
         path: PathBuf,
     },
     /// An image of its view has been removed.
-    #[error("image {image} of template `{name}` was removed from its directory `views`: a session of it can be forked, but not paused")]
+    #[error(
+        "image {image} of template `{name}` is missing or damaged in its directory `views`: a session of it can be forked, but not paused"
+    )]
     ImageMissing {
         /// The template.
         name: String,

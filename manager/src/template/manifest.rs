@@ -182,7 +182,7 @@ impl Manifest {
         let manifest = manifest
             .filter(|manifest| manifest.name.parse::<TemplateName>().is_ok())
             .filter(|manifest| manifest.view_images.len() <= MAX_DISKS as usize)
-            .filter(|manifest| manifest.view_images.iter().all(KeptImage::is_possible))
+            .filter(|manifest| manifest.view_images.iter().all(KeptImage::is_valid))
             .ok_or_else(|| TemplateError::NoRecipe(path.into()))?;
         Ok(Manifest { memory: manifest.memory.min(host::memory().0), ..manifest })
     }
@@ -197,7 +197,21 @@ impl Manifest {
     /// # Errors
     /// They are missing or have changed.
     pub(super) fn find(&self, environment: &HostEnvironment) -> Result<PreparedView, TemplateError> {
-        let view_images = self.open_view_images(environment)?;
+        let images = self.open_view_images(environment)?;
+        if images.is_none() && self.standard && !self.view_images.is_empty() {
+            // Created again, it has images for sessions that are paused.
+            return Err(TemplateError::Changed(self.name.clone()));
+        }
+        let needs_images = self.standard || images.is_none();
+        match self.find_in(environment, images) {
+            // As if the template had none: an image is damaged, or it is not the one of the creation.
+            Err(TemplateError::View(ViewError::Image(_)) | TemplateError::Changed(_)) if !needs_images => self.find_in(environment, None),
+            found => found,
+        }
+    }
+
+    /// Finds the files that the template sees: in these images, or on the host.
+    fn find_in(&self, environment: &HostEnvironment, view_images: Option<ViewImages>) -> Result<PreparedView, TemplateError> {
         let environment = &HostEnvironment { view_images, ..environment.clone() };
         let volumes = self.volumes.iter().map(|(host, cell)| VolumeSpec {
             host: host.clone(),
@@ -226,7 +240,7 @@ impl Manifest {
         let (view, fingerprint) = PreparedView::for_template(&spec, &command, environment)?;
         // Blocks of later versions have their numbers in the kept images only.
         let has_blocks =
-            !self.view_images.iter().any(KeptImage::has_later_versions) || view.view_images.as_ref().is_some_and(ViewImages::are_taken);
+            !self.view_images.iter().any(KeptImage::has_later_versions) || view.view_images.as_ref().is_some_and(ViewImages::are_all_taken);
         if fingerprint == self.fingerprint && has_blocks { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
     }
 
@@ -234,7 +248,7 @@ impl Manifest {
     fn open_view_images(&self, environment: &HostEnvironment) -> Result<Option<ViewImages>, TemplateError> {
         let Some(directory) = template_directory(environment).filter(|_| !self.view_images.is_empty()) else { return Ok(None) };
         // A built-in template is created again when the host's software changes.
-        let mode = if self.standard { ImageUse::Pause } else { ImageUse::View };
+        let mode = if self.standard { ImageUse::Pause } else { ImageUse::Clone };
         ViewImages::open(&directory, &self.view_images, mode).map_err(|error| match error {
             BlockError::Changed(path) => TemplateError::ChangedFile { name: self.name.clone(), path },
             error => ViewError::Image(error.into()).into(),
@@ -290,8 +304,9 @@ mod tests {
         let user = Some(User { user: 0, group: 0 }.into());
         let spec = ViewSpec { bare: true, user, ..ViewSpec::default() };
         let (_, fingerprint) = PreparedView::for_template(&spec, &[program.clone().into()], &environment).expect("it is there");
-        let finds = |given: u32| {
-            let image = json!({ "name": format!("{:016x}-{:016x}.image", 1, 2), "used": [], "given": given, "later": [] });
+        let finds = |allocated_blocks: u32| {
+            let image =
+                json!({ "name": format!("{:016x}-{:016x}.image", 1, 2), "used": [], "allocated_blocks": allocated_blocks, "later": [] });
             let manifest = json!({
                 "name": "paused", "program": program, "arguments": ["program"], "root": null, "bare": true, "volumes": [],
                 "user": [0, 0], "fingerprint": fingerprint, "view_images": [image], "memory": 1, "created": 0,

@@ -100,7 +100,7 @@ impl TemplateStore {
     ///
     /// # Errors
     /// The host refuses.
-    pub fn keep_first(&self, name: &TemplateName, count: u32) -> Result<(), TemplateError> {
+    fn remove_variants_after(&self, name: &TemplateName, count: u32) -> Result<(), TemplateError> {
         self.variants(name).into_iter().skip(count as usize).rev().try_for_each(remove_file)
     }
 
@@ -166,11 +166,7 @@ impl TemplateStore {
         let to = self.file(name);
         let failed = |source| TemplateError::File { path: to.clone(), source };
         file.as_file().sync_all().map_err(failed)?;
-        let replaced = self.view_images(name);
-        file.persist(&to).map_err(|error| failed(error.error))?;
-        self.keep_first(name, 1)?;
-        self.remove_unused_views(replaced);
-        Ok(())
+        self.replace(name, 1, || file.persist(&to).map(drop).map_err(|error| failed(error.error)))
     }
 
     /// Stores a frozen clone of a template, which sees these volumes, as a template of its own, with this recipe; see
@@ -185,41 +181,60 @@ impl TemplateStore {
         clone: CellId,
         name: &TemplateName,
     ) -> Result<(FileIdentity, Manifest), TemplateError> {
-        let replaced = self.view_images(name);
         let mut manifest = manifest.clone();
-        let saved = pando_store::save(kernel, clone, &self.file(name), |image| {
-            manifest = manifest.with_files_of(volumes, image, false).map_err(io::Error::other)?;
-            Ok(manifest.encode())
+        let saved = self.replace(name, 1, || {
+            pando_store::save(kernel, clone, &self.file(name), |image| {
+                manifest = manifest.with_files_of(volumes, image, false).map_err(io::Error::other)?;
+                Ok(manifest.encode())
+            })
+            .map_err(TemplateError::from)
         })?;
-        self.keep_first(name, 1)?;
-        self.remove_unused_views(replaced);
         Ok((saved.file, manifest))
     }
 
-    /// Removes a template.
+    /// Writes a template's files with `write`, removes the variants after the first `count`, and then what only the replaced template
+    /// needed.
+    ///
+    /// # Errors
+    /// Those of `write`; the host refuses.
+    pub fn replace<T, E: From<TemplateError>>(
+        &self,
+        name: &TemplateName,
+        count: u32,
+        write: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let replaced = self.view_images(name);
+        let written = write()?;
+        self.remove_variants_after(name, count)?;
+        self.remove_unused_views(replaced);
+        Ok(written)
+    }
+
+    /// Removes a template. `unload` gives up what this process has loaded of it.
     ///
     /// # Errors
     /// There is none, or the host refuses.
-    pub fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
+    pub fn remove(&self, name: &TemplateName, unload: impl FnOnce()) -> Result<(), TemplateError> {
         let (all, names) = (self.variants(name), self.view_images(name));
         if all.is_empty() {
             return Err(TemplateError::Missing(name.to_string()));
         }
         // The first variant is removed last: it marks that the template exists.
         all.into_iter().rev().try_for_each(remove_file)?;
+        unload();
         self.remove_unused_views(names);
         Ok(())
     }
 
     /// The names of the kept images of a template, if it exists.
-    pub(super) fn view_images(&self, name: &TemplateName) -> BTreeSet<String> {
+    pub(crate) fn view_images(&self, name: &TemplateName) -> BTreeSet<String> {
         let opened = self.variants(name).into_iter().filter_map(|file| OpenTemplate::open(&file).ok());
         opened.flat_map(|template| template.manifest().view_images.clone()).map(|image| image.name).collect()
     }
 
     /// Removes those images of views that no template needs any more.
-    pub(super) fn remove_unused_views(&self, names: BTreeSet<String>) {
-        remove_unused(&self.directory, names, |unused| self.retain_unused(unused).is_ok());
+    pub(crate) fn remove_unused_views(&self, names: BTreeSet<String>) {
+        remove_unused(&self.directory, names, |unused| self.subtract_used(unused).is_ok());
     }
 
     /// Removes images that are left over if the last search was long ago: of processes that were killed, and of templates that were removed
@@ -229,7 +244,7 @@ impl TemplateStore {
     }
 
     /// Removes the names of images that templates need.
-    fn retain_unused(&self, unused: &mut BTreeSet<String>) -> Result<(), TemplateError> {
+    fn subtract_used(&self, unused: &mut BTreeSet<String>) -> Result<(), TemplateError> {
         for (name, _) in self.all()? {
             for file in self.variants(&name) {
                 match OpenTemplate::open(&file) {

@@ -61,13 +61,13 @@ pub(super) fn open(
     kept: Option<&ViewImages>,
     reporter: &Reporter,
 ) -> Result<(Image, Option<Cache>, Option<Renewal>), Error> {
-    let shown = own_parts();
-    if let Some(found) = kept.and_then(|kept| kept.find(shown)) {
+    let tree_key = own_parts();
+    if let Some(found) = kept.and_then(|kept| kept.find(tree_key)) {
         return Ok((found.image, None, None));
     }
     let (mut image, cache, renewal) = find_or_scan(directory, reporter)?;
     if let Some(kept) = kept {
-        kept.keep(shown, &mut image, cache.as_ref(), 0);
+        kept.keep(tree_key, &mut image, cache.as_ref(), 0);
     }
     Ok((image, cache, renewal))
 }

@@ -46,7 +46,8 @@ impl ImageView {
     pub(super) fn open(spec: &ImageSpec, view: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<Self, ViewError> {
         let image = image_store(environment)?.open(&spec.name)?;
         let config = &image.image.config;
-        let mut shown = View::of_image(stack(&image, &environment.reporter)?, &environment.reporter);
+        let stacked = View::of_image(stack(&image, &environment.reporter)?, &environment.reporter);
+        let mut shown = View { kept: environment.view_images.clone(), ..stacked };
         add_generated(&mut shown.volumes[0].image)?;
         shown.visible.extend(image.layers.iter().cloned());
         let directory = view.directory.clone().or_else(|| config.directory.clone()).unwrap_or_else(|| "/".into());

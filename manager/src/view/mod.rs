@@ -210,7 +210,8 @@ impl View {
     ///
     /// # Errors
     /// It cannot be read, or is none of these.
-    pub fn of_root(root: &Path, reporter: &Reporter) -> Result<View, ViewError> {
+    pub fn of_root(root: &Path, environment: &HostEnvironment) -> Result<View, ViewError> {
+        let reporter = &environment.reporter;
         let mut authority = Authority::default();
         if root.is_dir() {
             // Unreadable entries below it are left out, but it must be readable itself.
@@ -220,7 +221,8 @@ impl View {
         for (path, permissions) in EMPTY {
             image.add_directory(path.as_bytes(), Attributes::root(permissions))?;
         }
-        let mut view = View { authority, ..View::of_image(image, reporter) };
+        // The root itself is compared as a whole.
+        let mut view = View { authority, kept: environment.view_images.clone(), ..View::of_image(image, reporter) };
         view.visible.push(root.into());
         view.moved.extend(root.canonicalize());
         Ok(view)

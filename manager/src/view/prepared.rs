@@ -224,7 +224,7 @@ impl Found {
         let name = command.first().map(OsString::as_os_str).unwrap_or_default();
         let (mut view, program, directory) = match &spec.root {
             Some(path) => {
-                let view = View::of_root(path, &environment.reporter)?;
+                let view = View::of_root(path, environment)?;
                 let found = view.find_program(Path::new(name), &environment.path)?;
                 (view, found.ok_or_else(|| ProgramError::NotFound(name.into()))?, root)
             }

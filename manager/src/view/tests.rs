@@ -249,7 +249,7 @@ fn roots_are_directories_archives_and_images() {
     .expect("memory can be written");
     fs::write(&image, bytes).expect("there is room");
     for root in [&directory, &archive, &image] {
-        let mut view = View::of_root(root, &Reporter::default()).expect("it is a root");
+        let mut view = View::of_root(root, &stage.environment(None)).expect("it is a root");
         assert_eq!(mounts(&view), [Path::new("/")]);
         for path in ["/bin", "/proc", "/dev", "/tmp"] {
             assert_eq!(find(&mut view, Path::new(path)), Some(Kind::Directory), "{path}");
@@ -261,7 +261,7 @@ fn roots_are_directories_archives_and_images() {
         assert_eq!(found("run"), None);
         assert_eq!(found("/bin"), None);
     }
-    let refused = |path: &Path| View::of_root(path, &Reporter::default()).expect_err("it is no root").to_string();
+    let refused = |path: &Path| View::of_root(path, &stage.environment(None)).expect_err("it is no root").to_string();
     assert!(refused(&stage.path("root/bin/run")).contains("cannot read the archive"));
     assert!(refused(&stage.path("nothing")).contains("No such file or directory"));
     let cut = fs::read(&image).expect("it is there");
@@ -348,9 +348,9 @@ fn a_kept_image_is_found_after_a_link_of_its_tree_was_made_again() {
     assert_eq!(images.len(), 1);
     link();
     let takes = |tree: CachedTree| {
-        let kept = ViewImages::open(&templates, &images, ImageUse::View).expect("no file has changed").expect("it is there");
+        let kept = ViewImages::open(&templates, &images, ImageUse::Clone).expect("no file has changed").expect("it is there");
         make(tree, &kept);
-        kept.are_taken()
+        kept.are_all_taken()
     };
     assert!(takes(tree));
     // Another part of the directory is another image.

@@ -52,15 +52,15 @@ impl CachedTree<'_> {
         reporter: &Reporter,
         authority: &mut Authority,
     ) -> Result<(Image, Option<Cache>), Error> {
-        let (base, shown) = (self.sign(), self.shown());
-        if let Some(found) = kept.and_then(|kept| kept.find(shown)) {
+        let (base, tree_key) = (self.sign(), self.tree_key());
+        if let Some(found) = kept.and_then(|kept| kept.find(tree_key)) {
             *authority = authority.and(needed(found.host_fingerprint));
             return Ok((found.image, None));
         }
         let (mut image, cache, own) = self.find_or_scan(caches, base, reporter)?;
         *authority = authority.and(own);
         if let Some(kept) = kept {
-            kept.keep(shown, &mut image, cache.as_ref(), sealed(base, own));
+            kept.keep(tree_key, &mut image, cache.as_ref(), sealed(base, own));
         }
         Ok((image, cache))
     }
@@ -146,7 +146,7 @@ impl CachedTree<'_> {
 
     /// Identifies the tree among those that a template keeps. Their names are those of its creation, so the present ones do not count. The
     /// caller's groups do not count either, because content is read with the present ones.
-    fn shown(&self) -> u64 {
+    fn tree_key(&self) -> u64 {
         let mut hasher = Fingerprint::default();
         parts::version(&mut hasher);
         (self.directory, self.names, self.is_prefix, geteuid().as_raw(), has_authority()).hash(&mut hasher);

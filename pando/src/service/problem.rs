@@ -98,7 +98,7 @@ fn hint(error: &TemplateError) -> String {
         TemplateError::View(ViewError::Program(_) | ViewError::ContainerImage(_) | ViewError::NoCommand(_) | ViewError::User { .. }) => {
             return String::new();
         }
-        TemplateError::View(_) | TemplateError::Changed(_) | TemplateError::ChangedFile { .. } | TemplateError::ImageMissing { .. } => {}
+        TemplateError::View(_) | TemplateError::Changed(_) => {}
         _ => return String::new(),
     }
     format!(

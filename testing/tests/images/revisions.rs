@@ -138,7 +138,7 @@ fn an_image_that_is_opened_again_knows_later_versions_by_the_same_blocks() {
     assert_eq!(text(&third, "f7").unwrap(), "once more");
     // The version that is gone is not recorded any more, and its block never becomes another file's.
     let rest = third.later_versions(&none).unwrap();
-    assert_eq!((rest.readable.len(), rest.given), (2, 3));
+    assert_eq!((rest.readable.len(), rest.allocated_blocks), (2, 3));
     assert_eq!(third.later_versions(&used).unwrap().readable.len(), 3);
     write("f9", "f9");
     let mut fourth = cache.open().unwrap().image;
@@ -156,7 +156,8 @@ fn an_image_that_is_opened_again_knows_later_versions_by_the_same_blocks() {
     // Records that no image has made.
     let mut crafted = later.clone();
     crafted.readable.reverse();
-    for crafted in [crafted, LaterVersions { given: 1, ..later.clone() }, LaterVersions { given: u32::MAX, ..later }] {
+    for crafted in [crafted, LaterVersions { allocated_blocks: 1, ..later.clone() }, LaterVersions { allocated_blocks: u32::MAX, ..later }]
+    {
         assert!(cache.open().unwrap().image.restore(&none, &crafted).is_err());
     }
     assert!(cache.open().unwrap().image.restore(&BTreeSet::from([u32::MAX]), &LaterVersions::default()).is_err());
@@ -179,4 +180,91 @@ fn an_image_is_stale_only_if_it_would_show_something_else() {
     assert_eq!(text(&image, "f8").unwrap(), "8");
     write("f8", "later");
     assert!(text(&image, "f8").is_err() && image.is_stale());
+}
+
+#[test]
+fn names_of_one_file_do_not_show_anothers_content() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("a"), "both names").unwrap();
+    fs::hard_link(tree.join("a"), tree.join("b")).unwrap();
+    fs::write(tree.join("single"), "single").unwrap();
+    let cache = Cache::new(above.path().join("kept"));
+    cache.store(&builder(&tree).image().unwrap(), 0).unwrap();
+    // As editors and `git` do it.
+    for name in ["a", "b", "single"] {
+        fs::write(tree.join("new"), format!("another file for {name}")).unwrap();
+        fs::rename(tree.join("new"), tree.join(name)).unwrap();
+    }
+    let kept = cache.open().unwrap().image;
+    assert_eq!(text(&kept, "single").unwrap(), "another file for single");
+    for name in ["a", "b"] {
+        assert!(matches!(text(&kept, name), Err(Error::Changed(_))), "{name}: one name says nothing about the other");
+    }
+    assert_eq!(kept.later_versions(&BTreeSet::new()).unwrap().readable.len(), 1);
+    // An image that is opened again would not show it either.
+    let mut restored = cache.open().unwrap().image;
+    restored.restore(&BTreeSet::new(), &LaterVersions::default()).unwrap();
+    assert!(matches!(text(&restored, "b"), Err(Error::Changed(_))) && !restored.is_stale());
+}
+
+#[test]
+fn other_attributes_need_no_blocks() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "content").unwrap();
+    let cache = Cache::new(above.path().join("kept"));
+    cache.store(&builder(&tree).image().unwrap(), 0).unwrap();
+    fs::set_permissions(tree.join("file"), Permissions::from_mode(0o755)).unwrap();
+    fs::hard_link(tree.join("file"), above.path().join("outside")).unwrap();
+    let kept = cache.open().unwrap().image;
+    assert_eq!(text(&kept, "file").unwrap(), "content");
+    assert_eq!(kept.later_versions(&BTreeSet::new()).unwrap(), LaterVersions::default());
+}
+
+#[test]
+fn added_files_do_not_depend_on_changes_beside_them() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "content").unwrap();
+    let cache = Cache::new(above.path().join("kept"));
+    let mut fresh = builder(&tree).image().unwrap();
+    cache.store(&fresh, 0).unwrap();
+    fresh.add_directory(b"/mount", pando_image::Attributes::root(0o755)).unwrap();
+    fs::write(tree.join("file"), "a newer text").unwrap();
+    let mut kept = cache.open().unwrap().image;
+    kept.add_directory(b"/mount", pando_image::Attributes::root(0o755)).unwrap();
+    assert_eq!(kept.fingerprint(), fresh.fingerprint());
+    assert_eq!(text(&kept, "file").unwrap(), "a newer text");
+}
+
+#[test]
+fn content_that_is_stored_elsewhere_does_not_depend_on_the_host() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let content = "stored\n".repeat(1000);
+    fs::write(tree.join("file"), &content).unwrap();
+    let cache = Cache::new(above.path().join("kept"));
+    cache.store(&builder(&tree).image().unwrap(), 0).unwrap();
+    let first = cache.open().unwrap().image;
+    assert_eq!(text(&first, "file").unwrap(), content);
+    let used = first.read_files();
+    let block = *used.first().unwrap();
+    assert_eq!(first.file_of(block).unwrap(), Some((tree.join("file"), content.len() as u64)));
+    for change in ["a newer text", ""] {
+        fs::write(tree.join("file"), change).unwrap();
+        let mut again = cache.open().unwrap().image;
+        again.set_contents([(block, content.clone().into_bytes().into())].into());
+        again.restore(&used, &LaterVersions::default()).unwrap();
+        assert_eq!(text(&again, "file").unwrap(), content);
+        assert!(again.changed_files(&used).unwrap().is_empty());
+    }
+    // Of another size, or of no file.
+    let mut crafted = cache.open().unwrap().image;
+    crafted.set_contents([(block, content.as_bytes()[1..].into()), (u32::MAX, content.as_bytes().into())].into());
+    assert!(matches!(crafted.restore(&used, &LaterVersions::default()), Err(BlockError::Changed(_))));
 }

@@ -161,10 +161,8 @@ fn give_name(built: &TemplateName, name: &TemplateName, replaces: bool) -> Resul
     store.check_free(name, replaces || is_of_recipe)?;
     let place = tempfile::Builder::new().prefix(".pando-").tempdir_in(store.directory()).map_err(failed)?;
     let link = place.path().join("link");
-    std::fs::hard_link(store.file(built), &link).and_then(|()| std::fs::rename(&link, &file)).map_err(failed)?;
-    // A link to the same file is not moved.
-    drop(place);
-    Ok(store.keep_first(name, 1)?)
+    // A link to the same file is not moved, and is removed with its directory.
+    store.replace(name, 1, || std::fs::hard_link(store.file(built), &link).and_then(|()| std::fs::rename(&link, &file)).map_err(failed))
 }
 
 /// A build.

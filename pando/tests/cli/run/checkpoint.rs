@@ -289,7 +289,8 @@ fn a_refused_checkpointer_leaves_no_directory() {
     let directory = tempfile::tempdir().expect("room");
     let output = directory.path().join("a:b");
     let mut command = Command::new(PANDO);
-    let outcome = command.arg("checkpoint").arg("-o").arg(&output).args(["--", "/bin/true"]).output().expect("pando starts");
+    let outcome =
+        command.args(["checkpoint", "--every", "1s", "-o"]).arg(&output).args(["--", "/bin/true"]).output().expect("pando starts");
     let errors = text(&outcome.stderr);
     assert!(outcome.status.code() == Some(125) && errors.contains("it has a colon in its path"), "{errors}");
     assert!(!output.exists());

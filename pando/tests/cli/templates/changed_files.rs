@@ -83,7 +83,7 @@ fn run(service: &Service, place: &str, code: &str) {
 }
 
 /// Waits until a cell has printed this.
-fn hear(service: &Service, place: &str, text: &str) {
+pub(super) fn hear(service: &Service, place: &str, text: &str) {
     wait_until(|| service.ask("GET", &format!("{place}/output?from=0"), "").1.contains(text));
 }
 

@@ -224,6 +224,7 @@ fn a_clone_of_a_server_is_reached_where_it_was_published() {
 fn pages_that_a_clone_touched_are_prefetched_for_later_clones() {
     /// The limit for a clone that prints a line and exits: 11 were measured, plus a margin.
     const EXITS_MAX: u64 = 25;
+    const ATTEMPTS: usize = 5;
     needs_kvm!();
     let fixture = Fixture::new();
     // With numpy, if it is installed.
@@ -235,7 +236,7 @@ except ImportError:
 pando.ready()
 print(sum(map(int, sys.argv[1:])))";
     let make = |name: &str, more: &[&str]| {
-        let made = fixture.pando(&[&["template", "create"], more, &[name, "--", "/usr/bin/python3", "-c", python]].concat());
+        let made = fixture.pando(&[&["template", "create", "--replace"], more, &[name, "--", "/usr/bin/python3", "-c", python]].concat());
         assert_eq!((made.status, &made.output[..], &made.errors[..]), (0, "", ""));
     };
     make("plain", &["--no-train"]);
@@ -250,7 +251,14 @@ print(sum(map(int, sys.argv[1:])))";
         let count = |kind: &str| told[kind].as_u64().unwrap_or_else(|| panic!("{told}"));
         ["hypercalls", "syscall_exits", "faults_resolved", "exceptions"].map(count).iter().sum::<u64>()
     };
-    let [plain, others @ ..] = ["plain", "unasked", "trained", "learned"].map(exits);
+    let [plain, mut others @ ..] = ["plain", "unasked", "trained", "learned"].map(exits);
+    // Unless it is asked for, training has a time limit, which a busy host may reach.
+    for _ in 0..ATTEMPTS {
+        if others[0] > EXITS_MAX {
+            make("unasked", &[]);
+            others[0] = exits("unasked");
+        }
+    }
     assert!(others.iter().all(|exits| *exits <= EXITS_MAX) && plain > 4 * EXITS_MAX, "{others:?} exits, {plain} without");
     let left = template_files(&fixture);
     assert_eq!(left, 4, "training leaves no files");

@@ -3,5 +3,6 @@
 
 mod changed_files;
 mod create_and_clone;
+mod kept_views;
 mod killed;
 mod recipes;
