@@ -7,6 +7,7 @@
 
 mod budget;
 mod cell;
+mod cell_number;
 mod changes;
 mod error;
 mod files;

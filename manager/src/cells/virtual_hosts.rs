@@ -3,8 +3,8 @@
 //! gateway: a cell costs no thread, process or socket for that.
 
 use super::ManagerError;
+use super::cell_number::cell_number;
 use super::gateways::{CellUplink, Gateways};
-use super::names::cell_number;
 use super::tasks::lock;
 use crate::network::{CellDirectory, NamedNetworks, SharedNetwork};
 use pando_gateway::{PortForward, Protocol, VirtualHosts};

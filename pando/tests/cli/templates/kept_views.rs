@@ -124,7 +124,7 @@ fn directories_beside_a_root_of_its_own_keep_their_names() {
     fs::write(shown.join("old"), "").expect("there is room");
     let (root, volume) = (root.display().to_string(), format!("{}:/data:ro", shown.display()));
     let words = ["template", "create", "--no-train", "--root", &root, "-v", &volume, "sees", "--", "/bin/busybox", "sh", "-c"];
-    let made = fixture.pando(&[&words[..], &["pando-ready; /bin/busybox ls /data"]].concat());
+    let made = fixture.pando(&[&words[..], &["echo ready >/dev/pando; /bin/busybox ls /data"]].concat());
     assert_eq!((made.status, &made.errors[..]), (0, ""));
     fs::write(shown.join("new"), "").expect("there is room");
     says(&fixture.pando(&["clone", "sees"]), "old\n");
