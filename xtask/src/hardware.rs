@@ -5,6 +5,7 @@
 //! another. The emulation checks correctness only: its times mean nothing. The emulator boots Debian's kernel with a root
 //! in memory ([`initrd`]), whose init runs the programs and reports on the serial line.
 
+mod boot_image;
 mod console;
 mod emulator;
 mod initrd;
@@ -13,9 +14,9 @@ mod plan;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use crate::tally::{OutputParser, Tally};
 use console::TimeLimits;
@@ -29,7 +30,7 @@ use plan::{Plan, Settings};
 pub(crate) enum Kind {
     /// AMD's, with nested paging, emulated by QEMU; boots in seconds.
     Svm,
-    /// Intel's, with EPT and VPID, emulated by Bochs; boots in a minute or two.
+    /// Intel's, with EPT and VPID, emulated by Bochs; boots in half a minute.
     Vmx,
 }
 
@@ -133,7 +134,8 @@ pub(crate) fn run(options: &Options) -> Result<HardwareReport> {
     let of_table = if options.all || options.filter.is_some() { settings.limit_of_all_seconds } else { settings.limit_seconds };
     let limit = Duration::from_secs(options.limit.unwrap_or(of_table));
     let memory_mib = options.memory.unwrap_or(settings.memory_mib);
-    let emulator = Emulator { kind, cpus: settings.cpus, memory_mib, kernel: &kernel, initrd: &initrd, work: work.path() };
+    let image = boot_image(&kernel, work.path())?;
+    let emulator = Emulator { kind, cpus: settings.cpus, memory_mib, image: &image, initrd: &initrd, work: work.path() };
     println!("{kind}: booting a machine of {} CPUs and {memory_mib} MiB", settings.cpus);
     let mut reader = ConsoleReader::new(kind, options.command.is_empty());
     let limits = TimeLimits { limit, quiet: Duration::from_secs(settings.quiet_seconds) };
@@ -146,6 +148,18 @@ pub(crate) fn run(options: &Options) -> Result<HardwareReport> {
         println!("{kind}: {error:#} ({place})");
     }
     Ok(HardwareReport { tally: reader.listener.finish(), left_out })
+}
+
+/// Writes the boot image without compression, or leaves it compressed if it has another form, as other distributions' may have.
+fn boot_image(kernel: &Kernel, work: &Path) -> Result<PathBuf> {
+    let compressed = fs::read(kernel.image()).with_context(|| format!("reading {}", kernel.image().display()))?;
+    let image = boot_image::without_compression(&compressed, work).unwrap_or_else(|error| {
+        println!("{}: {error:#}; the emulated machine decompresses it, which takes minutes", kernel.image().display());
+        compressed
+    });
+    let file = work.join("vmlinuz");
+    fs::write(&file, image).with_context(|| format!("writing {}", file.display()))?;
+    Ok(file)
 }
 
 fn omissions(kind: Kind, plan: &Plan) -> Vec<String> {
@@ -163,7 +177,7 @@ fn add_tests(root: &InitrdRoot, plan: &Plan) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for run in &plan.runs {
         let path = format!("tests/{}", run.name.replace('/', "-"));
-        root.add_stripped(&run.file, &path)?;
+        root.add_stripped(&run.file, &path, "--strip-all")?;
         let words: Vec<String> = [format!("/{path}")].iter().chain(&run.arguments).map(|word| quote(word)).collect();
         println!("{} with {} tests", run.name, run.tests);
         steps.push(Step { name: run.name.clone(), command: words.join(" ") });

@@ -43,7 +43,8 @@ impl InitrdRoot {
         let root = InitrdRoot { folder };
         root.add(&pando_packages::find("busybox").context("busybox is missing (Debian: busybox-static)")?, "bin/busybox")?;
         for module in kind.modules() {
-            root.add(&kernel.module(module), &format!("modules/{module}.ko"))?;
+            // Without their signatures, too: Linux would check them, and loads modules that have none.
+            root.add_stripped(&kernel.module(module), &format!("modules/{module}.ko"), "--strip-debug")?;
         }
         Ok(root)
     }
@@ -65,24 +66,24 @@ impl InitrdRoot {
         Ok(())
     }
 
-    /// Like [`InitrdRoot::add`], without symbols and debugging information, because the emulated machine reads slowly.
+    /// Like [`InitrdRoot::add`], without what an option of `strip` removes, because the emulated machine reads slowly.
     ///
     /// # Errors
     /// As for [`InitrdRoot::add`].
-    pub(crate) fn add_stripped(&self, program: &Path, path: &str) -> Result<()> {
+    pub(crate) fn add_stripped(&self, program: &Path, path: &str, option: &str) -> Result<()> {
         self.add(program, path)?;
-        workspace::run(Command::new("strip").arg(self.folder.join(path))).map(drop)
+        workspace::run(Command::new("strip").arg(option).arg(self.folder.join(path))).map(drop)
     }
 
-    /// Writes init and packs everything into `archive`.
+    /// Writes init and packs everything into `archive`, without compression.
     ///
     /// # Errors
-    /// If cpio or gzip fails.
+    /// If cpio fails.
     pub(crate) fn pack(&self, kind: Kind, steps: &[Step], archive: &Path) -> Result<()> {
         let init = self.folder.join("init");
         fs::write(&init, init_script(kind, steps))?;
         fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
-        let pipe = "set -e; find . | cpio --quiet --create --format=newc | gzip -1";
+        let pipe = "set -e; find . | cpio --quiet --create --format=newc";
         let output = File::create(archive)?;
         let mut shell = Command::new("sh");
         shell.args(["-c", pipe]).current_dir(&self.folder).stdin(Stdio::null()).stdout(output);
