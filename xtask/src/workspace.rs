@@ -71,3 +71,24 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The packages that cargo compiles for a selection of packages, with their features.
+    fn compiled(selection: &[&str]) -> BTreeSet<String> {
+        let mut tree = cargo();
+        tree.args(["tree", "--offline", "--edges", "normal,build,dev", "--prefix", "none", "--format", "{p} {f}"]).args(selection);
+        let lines = run(&mut tree).expect("cargo prints the packages");
+        lines.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    }
+
+    #[test]
+    fn xtask_shares_its_dependencies_with_the_tests() {
+        let (own, all) = (compiled(&["--package", "xtask"]), compiled(&["--workspace"]));
+        let different: Vec<_> = own.difference(&all).collect();
+        assert!(different.is_empty(), "compiled twice, because the workspace has other features: adapt xtask/Cargo.toml: {different:?}");
+    }
+}
