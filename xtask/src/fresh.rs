@@ -140,6 +140,8 @@ fn enter(root: &Path, command: &str) -> Result<String> {
         entering(root, &format!("cd '{}' && {command}", repository.display()), &[&repository, &cargo, &rustup, &workspace::target()]);
     enter.env("PATH", format!("{}:{SYSTEM_PATH}", cargo.join("bin").display())).env("CARGO_NET_OFFLINE", "true");
     enter.env("CARGO_HOME", &cargo).env("RUSTUP_HOME", &rustup).env("CARGO_TARGET_DIR", workspace::target());
+    // `.ci/run` leaves out debug information.
+    enter.envs(env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"CARGO_PROFILE_")));
     output(&mut enter, command)
 }
 
