@@ -51,6 +51,8 @@ events! {
     Child = 9,
     /// A call has begun to wait at a port of the cell, or a call that it has posted is over.
     Port = 10,
+    /// The operator begins to debug the cell, or no longer does: the libOS [reports](crate::watch::report::THREADS) its threads.
+    Debug = 11,
 }
 
 /// A set of events: a bitmask as the virtual registers hold it.
@@ -62,7 +64,8 @@ impl EventSet {
     pub const NONE: EventSet = EventSet(0);
 
     /// Events from the operator to one cell, which its clones do not inherit.
-    pub const REQUESTS: EventSet = EventSet::NONE.with(Event::Terminate).with(Event::Interrupt).with(Event::Freeze).with(Event::Control);
+    pub const REQUESTS: EventSet =
+        EventSet::NONE.with(Event::Terminate).with(Event::Interrupt).with(Event::Freeze).with(Event::Control).with(Event::Debug);
 
     /// The set with `event` added.
     #[must_use]

@@ -268,8 +268,8 @@ hypercalls! {
     28 CellLimit cell_limit(cell, kind, value);
     /// Sets the host name of a child that has not started, from `bytes` bytes of UTF-8 (at most 64) at `address`. Returns 0.
     29 CellName cell_name(cell, address, bytes);
-    /// Raises event `Terminate` (3), `Interrupt` (4) or `WindowSize` (5) for a child, which it notices at once. For `WindowSize`, `value`
-    /// is the rows in bits 16 to 31 and the columns in bits 0 to 15. Returns 0.
+    /// Raises event `Terminate` (3), `Interrupt` (4), `WindowSize` (5) or `Debug` (11) for a child, which it notices at once. For
+    /// `WindowSize`, `value` is the rows in bits 16 to 31 and the columns in bits 0 to 15. Returns 0.
     30 CellRaise cell_raise(cell, event, value);
     /// Gives a child a holding of the caller's: a template, a reference, or a new reference to a port with this `label`, which is 0 for
     /// other holdings. With `cell` 0 the caller itself gets it. Returns the name for it.
@@ -309,7 +309,8 @@ hypercalls! {
     /// its next holdings (10), with clones of the caller's root as children, at most 32 in a call; more for its console (11). With `kind` 0
     /// it halts with this reason when it is started. Returns 0.
     38 StateWrite state_write(cell, kind, address, bytes);
-    /// Halts the calling cell if a parent watches for that, which finds the arguments in the reason. Returns 0.
+    /// Halts the calling cell if its parent or the operator watches for that, which finds the arguments in the reason. Returns 0. Refused
+    /// with `WrongState` if neither does.
     39 Report report(kind, first, second, third);
     /// Runs a child and its descendants in place of the caller, for at most `time` nanoseconds of CPU time (not 0). The caller waits; the
     /// time counts as its own. Returns why it continues. 0: the time is over. 1: no cell of the child's family waits for a vCPU. 2: the

@@ -2,7 +2,8 @@
 //! The thread table: the libOS of a program that is debugged lists its threads and where their registers are saved, for a watching parent.
 //!
 //! The table is untrusted: the program could change it as any memory of its cell. The kernel does not read it. Its address comes with the
-//! report [`START`](crate::watch::report::START).
+//! report [`START`](crate::watch::report::START), or with [`THREADS`](crate::watch::report::THREADS). The latter also describes the
+//! processes: for each a [`ProcessHead`], the words of its auxiliary vector, and the bytes of its program's path, filled up to a word.
 
 /// Version of the layout.
 pub const VERSION: u64 = 1;
@@ -45,6 +46,37 @@ pub struct ThreadRecord {
     pub vector_bytes: u64,
     /// Its name.
     pub name: [u64; NAME_WORDS],
+}
+
+/// The head of the description of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProcessHead {
+    /// Its number.
+    pub number: u64,
+    /// Words of its auxiliary vector.
+    pub auxiliary: u64,
+    /// Bytes of its program's path.
+    pub path: u64,
+}
+
+/// Words of the head of the description of a process.
+pub const PROCESS_WORDS: usize = size_of::<ProcessHead>() / 8;
+
+impl ProcessHead {
+    /// Decodes the words of a head.
+    #[must_use]
+    pub const fn from_words(words: [u64; PROCESS_WORDS]) -> ProcessHead {
+        let [number, auxiliary, path] = words;
+        ProcessHead { number, auxiliary, path }
+    }
+
+    /// The words of the head.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; PROCESS_WORDS] {
+        let ProcessHead { number, auxiliary, path } = self;
+        [number, auxiliary, path]
+    }
 }
 
 /// Words of the head.

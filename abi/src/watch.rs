@@ -70,6 +70,9 @@ pub mod report {
     pub const START: u64 = 1;
     /// A signal is about to take effect: the thread and the signal.
     pub const SIGNAL: u64 = 2;
+    /// The answer to [`Event::Debug`](crate::Event::Debug): the address of the [thread table](crate::thread_table), and the address and the
+    /// number of the words that describe the [processes](crate::thread_table::ProcessHead).
+    pub const THREADS: u64 = 3;
 }
 
 /// Words of a reason.

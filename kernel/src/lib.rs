@@ -23,6 +23,7 @@ pub use cell::cpu_limit::{CpuLimit, Weight};
 pub use cell::end::{End, FaultReport, Outcome, Report};
 pub use cell::image::CellImage;
 pub use cell::run_state::RunState;
+pub use cell::watch::WatchCallback;
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsoleOutput, ConsolePort, Stream};
 pub use device::disk::{Disk, DiskError};

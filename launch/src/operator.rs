@@ -5,8 +5,8 @@
 use crate::{LaunchError, Root};
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
-use pando_abi::{DescendantRecord, Event};
-use pando_kernel::{AdmissionCallback, CellId, ConsolePort, Counters, CpuLimit, End, Kernel, Outcome, RunState, Weight};
+use pando_abi::{DescendantRecord, Event, SpaceIndex};
+use pando_kernel::{AdmissionCallback, CellId, ConsolePort, Counters, CpuLimit, End, Kernel, Outcome, RunState, WatchCallback, Weight};
 use pando_machine::PageCount;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -208,6 +208,65 @@ pub trait Operator: Send + Sync {
     /// The living descendants of a cell, parents before their children; of many, only some. None: it has ended.
     fn descendants(&self, cell: CellId) -> Vec<Descendant>;
 
+    /// Watches a cell: events of a mask ([`pando_abi::watch::mask`]) halt it from now on. The callback is called at its halts, at times
+    /// without a reason, and with its end. It must not block, nor use the operator.
+    ///
+    /// # Errors
+    /// There is no such living cell, or another watcher watches it.
+    fn watch(&self, cell: CellId, events: u64, callback: WatchCallback) -> Result<(), LaunchError>;
+
+    /// Chooses other events for a watched cell.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    fn set_watched_events(&self, cell: CellId, events: u64) -> Result<(), LaunchError>;
+
+    /// Ends the watch of a cell. A halted one continues.
+    fn unwatch(&self, cell: CellId);
+
+    /// Halts a watched cell, soon.
+    ///
+    /// # Errors
+    /// There is no such living cell, or it is halted.
+    fn halt(&self, cell: CellId) -> Result<(), LaunchError>;
+
+    /// Lets a halted cell continue ([`pando_abi::watch::resume`]).
+    ///
+    /// # Errors
+    /// It is not halted.
+    fn resume(&self, cell: CellId, how: u64) -> Result<(), LaunchError>;
+
+    /// The state of a cell.
+    ///
+    /// # Errors
+    /// There is no such cell.
+    fn cell_state(&self, cell: CellId) -> Result<ChildState, LaunchError>;
+
+    /// Copies state of a halted cell ([`pando_abi::watch::state`]). Returns the number of bytes.
+    ///
+    /// # Errors
+    /// It is not halted.
+    fn read_state(&self, cell: CellId, kind: u64, bytes: &mut [u8]) -> Result<usize, LaunchError>;
+
+    /// Sets state of a halted cell.
+    ///
+    /// # Errors
+    /// It is not halted, or no cell can have this state.
+    fn write_state(&self, cell: CellId, kind: u64, bytes: &[u8]) -> Result<(), LaunchError>;
+
+    /// Copies bytes out of a space of a halted cell; `None`: the one in which it continues. Returns how many there were before the first
+    /// page that has none.
+    ///
+    /// # Errors
+    /// It is not halted.
+    fn read_space(&self, cell: CellId, space: Option<u32>, address: u64, bytes: &mut [u8]) -> Result<usize, LaunchError>;
+
+    /// Copies bytes to a space of a halted cell, whatever a program may write there.
+    ///
+    /// # Errors
+    /// It is not halted, or has nothing mapped there.
+    fn write_space(&self, cell: CellId, space: Option<u32>, address: u64, bytes: &[u8]) -> Result<(), LaunchError>;
+
     /// Ends a cell whose outcome nobody will ask for, and forgets it.
     fn discard(&self, cell: CellId);
 
@@ -318,6 +377,49 @@ impl Operator for Kernel {
 
     fn descendants(&self, cell: CellId) -> Vec<Descendant> {
         Kernel::descendants(self, cell).unwrap_or_default().into_iter().map(Descendant::from).collect()
+    }
+
+    fn watch(&self, cell: CellId, events: u64, callback: WatchCallback) -> Result<(), LaunchError> {
+        Ok(Kernel::watch(self, cell, events, callback)?)
+    }
+
+    fn set_watched_events(&self, cell: CellId, events: u64) -> Result<(), LaunchError> {
+        Ok(Kernel::set_watched_events(self, cell, events)?)
+    }
+
+    fn unwatch(&self, cell: CellId) {
+        Kernel::unwatch(self, cell);
+    }
+
+    fn halt(&self, cell: CellId) -> Result<(), LaunchError> {
+        Ok(Kernel::halt(self, cell)?)
+    }
+
+    fn resume(&self, cell: CellId, how: u64) -> Result<(), LaunchError> {
+        Ok(Kernel::resume(self, cell, how)?)
+    }
+
+    fn cell_state(&self, cell: CellId) -> Result<ChildState, LaunchError> {
+        Ok(Kernel::cell_state(self, cell))
+    }
+
+    fn read_state(&self, cell: CellId, kind: u64, bytes: &mut [u8]) -> Result<usize, LaunchError> {
+        let state = Kernel::read_state(self, cell, kind)?;
+        let count = state.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&state[..count]);
+        Ok(count)
+    }
+
+    fn write_state(&self, cell: CellId, kind: u64, bytes: &[u8]) -> Result<(), LaunchError> {
+        Ok(Kernel::write_state(self, cell, kind, bytes)?)
+    }
+
+    fn read_space(&self, cell: CellId, space: Option<u32>, address: u64, bytes: &mut [u8]) -> Result<usize, LaunchError> {
+        Ok(Kernel::read_space(self, cell, space.map(SpaceIndex), address, bytes)?)
+    }
+
+    fn write_space(&self, cell: CellId, space: Option<u32>, address: u64, bytes: &[u8]) -> Result<(), LaunchError> {
+        Ok(Kernel::write_space(self, cell, space.map(SpaceIndex), address, bytes)?)
     }
 
     fn discard(&self, cell: CellId) {

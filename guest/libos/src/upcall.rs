@@ -3,7 +3,7 @@
 
 use pando_abi::registers::cause;
 use pando_abi::{Registers, SavedContext};
-use pando_rt::{patched, thread_base, vector};
+use pando_rt::{debug, patched, thread_base, vector};
 
 use crate::errno::Errno;
 use crate::patch::code::{INSTRUCTION, Kind};
@@ -34,7 +34,8 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
         }
         cause::SYSCALL => {
             // The site is patched before the call is served, as some never return. Unwinders know a handler's return by its bytes.
-            if context.rax != RT_SIGRETURN {
+            // A debugger sees the program's code as it is in its file.
+            if context.rax != RT_SIGRETURN && system.debugged.is_none() {
                 system.memory.trapped(site(context), Kind::Syscall);
             }
             call(system, context);
@@ -63,6 +64,7 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
         if matches!(system.thread.stage, ThreadState::Runs) && !system.process.stopped {
             delivery::deliver(system, context);
             if system.settle() {
+                debug::read_again(context);
                 continue;
             }
             if !system.makes_way() {

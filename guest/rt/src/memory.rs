@@ -186,11 +186,19 @@ pub fn protect(range: PageRange, permissions: Permissions) -> Result<(), Refusal
 /// # Errors
 /// A part is not mapped, or the quota or the machine has no memory left for a copy of shared pages.
 pub fn write(to: u64, from: &[u8]) -> Result<(), Refusal> {
+    write_in(CURRENT_SPACE, to, from)
+}
+
+/// Copies bytes into application memory of a space, regardless of the permissions there.
+///
+/// # Errors
+/// A part is not mapped, or the quota or the machine has no memory left for a copy of shared pages.
+pub fn write_in(space: u64, to: u64, from: &[u8]) -> Result<(), Refusal> {
     UserRange::new(to, from.len() as u64).map_err(|_| Refusal::BadAddress)?;
     for (index, piece) in from.chunks(MAX_WRITE_BYTES as usize).enumerate() {
         let address = to + index as u64 * MAX_WRITE_BYTES;
         let source = piece.as_ptr().addr() as u64;
-        let call = Hypercall::Write { space: CURRENT_SPACE, address, source, bytes: piece.len() as u64 };
+        let call = Hypercall::Write { space, address, source, bytes: piece.len() as u64 };
         // SAFETY: 1: the bytes written lie in application memory. 2: vector registers survive the call.
         unsafe { perform(call) }?;
     }

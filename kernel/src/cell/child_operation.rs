@@ -447,9 +447,11 @@ fn decode_raise(event: u64, value: u64) -> Result<Operation, Refusal> {
     const TERMINATE: u64 = Event::Terminate as u64;
     const INTERRUPT: u64 = Event::Interrupt as u64;
     const WINDOW_SIZE: u64 = Event::WindowSize as u64;
+    const DEBUG: u64 = Event::Debug as u64;
     match event {
         TERMINATE => Ok(Operation::Raise(Event::Terminate)),
         INTERRUPT => Ok(Operation::Raise(Event::Interrupt)),
+        DEBUG => Ok(Operation::Raise(Event::Debug)),
         WINDOW_SIZE => Ok(Operation::SetWindow([(value >> 16) as u16, value as u16])),
         _ => Err(Refusal::BadArgument),
     }

@@ -4,6 +4,7 @@
 use super::counters::Counters;
 use super::traffic::Traffic;
 use crate::memory::{StartTrace, Usage};
+use pando_abi::holding::ChildState;
 use pando_abi::limits::MISSING_CALLS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::MissingCall;
@@ -50,6 +51,21 @@ pub enum End {
     },
     /// The host failed.
     Host(String),
+}
+
+impl End {
+    /// The state of a child that has ended so, as its parent sees it.
+    #[must_use]
+    pub fn child_state(&self) -> ChildState {
+        match self {
+            End::Exited { status } => ChildState::Exited(*status),
+            End::Signalled { signal, .. } => ChildState::Signalled(*signal),
+            End::Quota => ChildState::Quota,
+            End::MachineFull => ChildState::MachineFull,
+            End::Killed | End::TimedOut | End::OutputLimit => ChildState::Killed,
+            End::Fault(_) | End::DoubleFault(_) | End::Violation(_) | End::Stuck { .. } | End::Host(_) => ChildState::Failed,
+        }
+    }
 }
 
 /// An exception, as reported.

@@ -2,9 +2,13 @@
 //! Watching: the events of a cell that halt it for its parent, how it continues, and the state that its parent sets.
 
 use super::CellId;
+use super::end::End;
 use pando_abi::watch::{HaltReason, mask, resume, state};
 use pando_abi::{Refusal, Registers};
 use pando_machine::{Context, VectorState};
+
+/// Called under the kernel's lock when a watched cell halts, and with its end when it ends: it must not block, nor use the kernel.
+pub type WatchCallback = Box<dyn Fn(Option<&End>) + Send>;
 
 /// A set of events that halt a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

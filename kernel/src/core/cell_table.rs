@@ -9,7 +9,7 @@ use super::start_phase::StartPhase;
 use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::run_state::RunState;
-use crate::cell::watch::Watch;
+use crate::cell::watch::{Watch, WatchCallback};
 use crate::cell::work::Work;
 use crate::cell::{Cell, CellId};
 use crate::device::card::{Card, CardContext, PeerCells};
@@ -58,6 +58,8 @@ pub(super) struct LiveCell {
     pub(super) sleep: Option<Box<Sleep>>,
     /// Its start, until it has settled.
     pub(super) start: Option<Box<StartPhase>>,
+    /// The operator watches it.
+    pub(super) on_halt: Option<WatchCallback>,
 }
 
 impl LiveCell {
@@ -81,6 +83,7 @@ impl LiveCell {
             idleness: Idleness::default(),
             sleep: None,
             start: None,
+            on_halt: None,
         }
     }
 

@@ -229,6 +229,9 @@ pub enum OperatorError {
         /// The failure.
         error: SwapError,
     },
+    /// Another watcher watches the cell.
+    #[error("cannot watch cell {0}: another debugger has it; detach that one first")]
+    Watched(CellId),
     /// The sink of an export has stopped it.
     #[error("the export was stopped by its receiver")]
     Stopped,

@@ -18,11 +18,11 @@ use crate::cell::work::Work;
 use crate::limits::{FLUSH_WAITS, SPURIOUS_FAULTS, START_TIME};
 use crate::memory::{Access, BlockRequest, CopyError, FaultOutcome, MemoryError, Shortage, TakenPage};
 use crate::sched::donation::Donation;
-use pando_abi::PAGE_SIZE;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::offset;
 use pando_abi::watch::HaltReason;
+use pando_abi::{PAGE_SIZE, Refusal};
 use pando_machine::{Exception, Exit, Nanos, Root};
 
 /// The worker's next step.
@@ -363,8 +363,9 @@ impl State {
             }
             Work::Report(arguments) => {
                 let live = self.expect_living(id).0;
-                live.execution.context.registers.rax = 0;
-                match live.cell.watch.mask.contains(WatchMask::REPORTS) {
+                let is_watched = live.cell.watch.mask.contains(WatchMask::REPORTS);
+                live.execution.context.registers.rax = if is_watched { 0 } else { Refusal::WrongState.to_result() };
+                match is_watched {
                     true => NextStep::Leave(LeaveReason::Halted(HaltReason::Report(arguments))),
                     false => NextStep::Resume,
                 }

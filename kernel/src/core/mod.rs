@@ -29,6 +29,7 @@ mod ipc;
 mod nesting;
 mod networking;
 mod operator;
+mod operator_watching;
 mod ports;
 mod reading;
 mod records;

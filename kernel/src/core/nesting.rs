@@ -283,9 +283,9 @@ impl State {
     }
 
     /// The state of a child, as its parent sees it.
-    fn child_state(&mut self, child: CellId) -> ChildState {
+    pub(super) fn child_state(&mut self, child: CellId) -> ChildState {
         match self.cells.outcome(child) {
-            Some(outcome) => ended_state(outcome),
+            Some(outcome) => outcome.end.child_state(),
             None => self.living(child).map_or(ChildState::Killed, |(live, _)| living_state(live)),
         }
     }
@@ -353,16 +353,5 @@ pub(super) fn living_state(live: &LiveCell) -> ChildState {
         | RunState::Asleep { .. }
         | RunState::Throttled { .. }
         | RunState::AwaitingMemory => ChildState::Started { wants_input: live.console.port().is_input_wanted() },
-    }
-}
-
-fn ended_state(outcome: &Outcome) -> ChildState {
-    match outcome.end {
-        End::Exited { status } => ChildState::Exited(status),
-        End::Signalled { signal, .. } => ChildState::Signalled(signal),
-        End::Quota => ChildState::Quota,
-        End::MachineFull => ChildState::MachineFull,
-        End::Killed | End::TimedOut | End::OutputLimit => ChildState::Killed,
-        End::Fault(_) | End::DoubleFault(_) | End::Violation(_) | End::Stuck { .. } | End::Host(_) => ChildState::Failed,
     }
 }

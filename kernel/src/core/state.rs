@@ -357,6 +357,9 @@ impl State {
         let Some(mut live) = self.cells.remove(id) else { return };
         live.take_final_output(&mut self.frames);
         live.close();
+        if let Some(callback) = &live.on_halt {
+            callback(Some(&end));
+        }
         self.released.push_all(CellRights::take(&mut live));
         let mut cell = live.cell;
         let halter = cell.watch.halter.take();

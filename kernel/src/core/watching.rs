@@ -55,6 +55,9 @@ impl State {
         watch.must_halt = watch.first_reason.is_some();
         watch.reason = Some(first.unwrap_or(reason));
         let halter = watch.halter.take();
+        if let Some(callback) = &live.on_halt {
+            callback(None);
+        }
         if let Some(Parent { cell, is_holding: true, .. }) = live.parent {
             self.raise_child_event(cell);
         }
@@ -109,19 +112,24 @@ impl State {
             StateKind::Extents | StateKind::SwapNumbers { .. } => return Err(Refusal::BadArgument.into()),
             StateKind::Reason | StateKind::Context | StateKind::Program | StateKind::Vector => {}
         }
-        let (LiveCell { cell, execution, .. }, frames) = self.require(child, Requirement::Halted)?;
-        let mut bytes: Vec<u8> = match (kind, &execution.vector) {
+        let mut bytes = self.cpu_state(child, kind)?;
+        bytes.truncate(buffer.count);
+        self.write_caller(caller, buffer.address, &bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// The reason for the halt of a cell, or a part of the state of its CPU.
+    pub(super) fn cpu_state(&mut self, id: CellId, kind: StateKind) -> Result<Vec<u8>, OperationError> {
+        let (LiveCell { cell, execution, .. }, frames) = self.require(id, Requirement::Halted)?;
+        Ok(match (kind, &execution.vector) {
             (StateKind::Reason, _) => cell.watch.reason.map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),
             (StateKind::Context, _) => to_bytes(&execution.context.to_words()),
             (StateKind::Program, _) => to_bytes(&execution.program_registers(cell, frames)?.to_words()),
             (StateKind::Vector, Vector::Saved(saved)) => saved.words().iter().flat_map(|word| word.to_le_bytes()).collect(),
             (StateKind::Vector, Vector::Dead) => VectorState::initial().words().iter().flat_map(|word| word.to_le_bytes()).collect(),
-            // The others were returned above.
+            // They are no state of the CPU.
             _ => return Err(Refusal::BadArgument.into()),
-        };
-        bytes.truncate(buffer.count);
-        self.write_caller(caller, buffer.address, &bytes)?;
-        Ok(bytes.len() as u64)
+        })
     }
 
     /// Copies records of the descendants of a child, after the `first`, into its parent. Returns the number of bytes.

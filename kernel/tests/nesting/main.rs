@@ -10,6 +10,7 @@ mod families;
 mod images;
 mod message_threads;
 mod messages;
+mod operator_watching;
 mod ports;
 mod posted_calls;
 mod random;

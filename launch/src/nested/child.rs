@@ -7,7 +7,7 @@ use pando_abi::layout::ARGUMENTS;
 use pando_abi::limits::MAX_CONSOLE_BYTES;
 use pando_abi::virtual_registers::MissingCall;
 use pando_kernel::memory::Usage;
-use pando_kernel::{ConsolePort, Counters, End, Outcome, Report, Stream};
+use pando_kernel::{ConsolePort, Counters, End, Outcome, Report, Stream, WatchCallback};
 use pando_machine::{CellsDevice, ConsoleRead, NewChild, PageCount};
 use std::io;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub(super) struct Child {
     /// Why this process has ended it.
     pub(super) reason: Option<End>,
     pub(super) outcome: Option<Outcome>,
+    /// A debugger watches it.
+    pub(super) callback: Option<WatchCallback>,
 }
 
 /// A port of a child, whose bytes are carried to and from the port of this process.
@@ -135,7 +137,17 @@ impl RemotePort {
 impl Child {
     /// A child that has not started.
     pub(super) fn new(name: HoldingName, console: RemotePort) -> Child {
-        Child { name, preparation: None, state: ChildState::New, is_watched: false, console, control: None, reason: None, outcome: None }
+        Child {
+            name,
+            preparation: None,
+            state: ChildState::New,
+            is_watched: false,
+            console,
+            control: None,
+            reason: None,
+            outcome: None,
+            callback: None,
+        }
     }
 
     /// A child that is made later.
@@ -180,6 +192,10 @@ impl Child {
     /// The device refuses.
     pub(super) fn transfer(&mut self, device: &CellsDevice, buffer: &mut [u8]) -> io::Result<bool> {
         let is_ending = self.reason.is_some();
+        if let Some(callback) = &self.callback {
+            // The device does not say which child has halted.
+            callback(None);
+        }
         self.console.close_streams(device, self.name)?;
         let mut more = self.console.send(device, self.name)?;
         let output = self.console.receive(device, self.name, buffer, is_ending)?;
@@ -214,6 +230,9 @@ impl Child {
                 (ChildState::Killed, Some(reason)) => reason.clone(),
                 (state, _) => end_of(state),
             };
+            if let Some(callback) = self.callback.take() {
+                callback(Some(&end));
+            }
             self.outcome = Some(outcome(end, cpu, peak, exits));
         }
         self.close();
@@ -222,7 +241,11 @@ impl Child {
 
     /// Records that the device has failed.
     pub(super) fn fail(&mut self, error: &io::Error) {
-        self.outcome = Some(outcome(End::Host(error.to_string()), 0, 0, 0));
+        let end = End::Host(error.to_string());
+        if let Some(callback) = self.callback.take() {
+            callback(Some(&end));
+        }
+        self.outcome = Some(outcome(end, 0, 0, 0));
         self.close();
     }
 

@@ -14,14 +14,19 @@ use crate::{LaunchError, Root};
 use child::{Child, Preparation, RemotePort};
 use pando_abi::holding::{ChildState, fact, limit, port, stop};
 use pando_abi::layout::ARGUMENTS;
-use pando_abi::watch::{VECTOR_BYTES, state};
+use pando_abi::watch::{VECTOR_BYTES, resume, state};
 use pando_abi::{DescendantRecord, Event, HoldingName};
 use pando_kernel::limits::DESCENDANTS_LISTED;
-use pando_kernel::{AdmissionCallback, CellId, ConsolePort, CpuLimit, End, OperatorError, Outcome, Weight};
+use pando_kernel::{AdmissionCallback, CellId, ConsolePort, CpuLimit, End, OperatorError, Outcome, WatchCallback, Weight};
 use pando_machine::{CellsDevice, ConsoleRead, PageCount};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thread::Shared;
+
+/// The name of a space of a child; `None`: the one in which it continues.
+fn space_of(child: HoldingName, space: Option<u32>) -> u64 {
+    space.map_or_else(|| child.current_space(), |space| child.space(space))
+}
 
 /// The cells that this process has made in its own cell. They end when this is dropped.
 pub struct NestedCells(Arc<Shared>);
@@ -293,6 +298,58 @@ impl Operator for NestedCells {
             }
         }
         all
+    }
+
+    fn watch(&self, cell: CellId, events: u64, callback: WatchCallback) -> Result<(), LaunchError> {
+        self.with(cell, |device, child| {
+            if child.callback.is_some() {
+                return Err(OperatorError::Watched(cell).into());
+            }
+            child.make(device, false).map_err(LaunchError::Nested)?;
+            device.watch(child.name, events).map_err(LaunchError::Nested)?;
+            child.callback = Some(callback);
+            Ok(())
+        })
+    }
+
+    fn set_watched_events(&self, cell: CellId, events: u64) -> Result<(), LaunchError> {
+        self.ask(cell, |device, name| device.watch(name, events))
+    }
+
+    fn unwatch(&self, cell: CellId) {
+        // It may have ended, or not be halted.
+        let _ = self.with(cell, |device, child| {
+            child.callback = None;
+            device.watch(child.name, 0).and_then(|()| device.resume(child.name, resume::CONTINUE)).map_err(LaunchError::Nested)
+        });
+    }
+
+    fn halt(&self, cell: CellId) -> Result<(), LaunchError> {
+        self.ask(cell, |device, name| device.halt(name))
+    }
+
+    fn resume(&self, cell: CellId, how: u64) -> Result<(), LaunchError> {
+        self.ask(cell, |device, name| device.resume(name, how))
+    }
+
+    fn cell_state(&self, cell: CellId) -> Result<ChildState, LaunchError> {
+        self.ask(cell, |device, name| device.state(name))
+    }
+
+    fn read_state(&self, cell: CellId, kind: u64, bytes: &mut [u8]) -> Result<usize, LaunchError> {
+        self.ask(cell, |device, name| device.read_state(name, kind, bytes))
+    }
+
+    fn write_state(&self, cell: CellId, kind: u64, bytes: &[u8]) -> Result<(), LaunchError> {
+        self.ask(cell, |device, name| device.write_state(name, kind, bytes))
+    }
+
+    fn read_space(&self, cell: CellId, space: Option<u32>, address: u64, bytes: &mut [u8]) -> Result<usize, LaunchError> {
+        self.ask(cell, |device, name| device.read(space_of(name, space), address, bytes))
+    }
+
+    fn write_space(&self, cell: CellId, space: Option<u32>, address: u64, bytes: &[u8]) -> Result<(), LaunchError> {
+        self.ask(cell, |device, name| device.write_space(space_of(name, space), address, bytes))
     }
 
     fn discard(&self, cell: CellId) {

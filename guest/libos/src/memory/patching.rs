@@ -173,6 +173,18 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// Restores the program's bytes at all sites. Every saved context must stand in the program's own code. The running space need not be
+    /// this one.
+    pub fn remove_patches(&mut self) {
+        for site in self.patches.concerned(0..u64::MAX) {
+            let Some(patched) = self.patches.site(site) else { continue };
+            // Without memory for a copy of the page, it stays.
+            if memory::write_in(self.space.0.into(), site, &patched.original).is_ok() {
+                self.patches.give_up(site, false);
+            }
+        }
+    }
+
     /// Restores the program's bytes; `for_good`: the site is never patched again.
     fn restore(&mut self, site: u64, for_good: bool) -> Result<(), Errno> {
         if let Some(patched) = self.patches.site(site) {

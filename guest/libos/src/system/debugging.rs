@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debugging: the threads for a debugger in the parent cell, and reports to it.
+//! Debugging: the threads for a debugger in the parent cell or on the host, and reports to it.
+
+use alloc::vec::Vec;
 
 use pando_abi::SavedContext;
-use pando_abi::thread_table::{HEAD_WORDS, RECORD_WORDS, ThreadRecord, VERSION};
+use pando_abi::thread_table::{HEAD_WORDS, MAX_THREADS, ProcessHead, RECORD_WORDS, ThreadRecord, VERSION};
 use pando_abi::watch::report;
 use pando_rt::{debug, vector};
 
@@ -28,7 +30,8 @@ impl System {
     /// Reports that the running process starts a program with this context.
     pub fn report_start(&mut self, context: &mut SavedContext) {
         if let Some(words) = self.start_report() {
-            debug::report(words, context);
+            // A debugger that is gone is noticed at the next signal or event.
+            let _ = debug::report(words, context);
         }
     }
 
@@ -43,15 +46,58 @@ impl System {
     pub fn report_signal(&mut self, signal: Signal, context: &mut SavedContext) -> bool {
         self.list_threads();
         let words = [report::SIGNAL, self.thread.number.into(), signal.0.into(), 0];
-        self.debugged.is_none() || debug::report(words, context) == 0
+        if self.debugged.is_none() {
+            return true;
+        }
+        let answer = debug::report(words, context);
+        if answer.is_err() {
+            // The debugger is gone.
+            self.debugged = None;
+        }
+        answer.unwrap_or(0) == 0
     }
+
+    /// Answers event `Debug`: reports the threads and the processes, and lists the threads as long as the cell is watched.
+    pub(super) fn announce_threads(&mut self) {
+        if self.debugged.is_none() {
+            // A debugger sees the program's code as it is in its file.
+            self.memory.remove_patches();
+            self.others.memories.values_mut().for_each(|memory| memory.remove_patches());
+        }
+        self.debugged.get_or_insert_default();
+        self.list_threads();
+        let processes = self.describe_processes();
+        let Some(table) = &self.debugged else { return };
+        let words = [report::THREADS, table.address(), processes.as_ptr().expose_provenance() as u64, processes.len() as u64];
+        if debug::announce(words).is_err() {
+            self.debugged = None;
+        }
+    }
+
+    /// The descriptions of the processes: their auxiliary vectors, and the paths of their programs.
+    fn describe_processes(&self) -> Vec<u64> {
+        let mut words = Vec::new();
+        for number in self.processes_where(|process| !process.has_ended()).into_iter().take(MAX_THREADS) {
+            let Some(process) = self.process_of(number) else { continue };
+            let path = self.files.program_path(number);
+            let auxiliary = process.auxiliary.iter().chain([&(0, 0)]).flat_map(|&(kind, value)| [kind, value]);
+            let head = ProcessHead { number: number.into(), auxiliary: (process.auxiliary.len() as u64 + 1) * 2, path: path.len() as u64 };
+            words.extend(head.to_words().into_iter().chain(auxiliary));
+            words.extend(path.chunks(8).map(word));
+        }
+        words
+    }
+}
+
+/// At most eight bytes as a word.
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 /// The record of a thread.
 fn record(thread: &Thread, space: u32) -> ThreadRecord {
     let saved = &thread.saved;
     let (low, high) = thread.name.split_at(8);
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     ThreadRecord {
         number: thread.number.into(),
         process: thread.process.into(),

@@ -49,6 +49,9 @@ impl System {
         if deferred.contains(Event::Control) {
             self.execute_requests();
         }
+        if deferred.contains(Event::Debug) {
+            self.announce_threads();
+        }
         true
     }
 
@@ -59,7 +62,9 @@ impl System {
 
     fn prepare_to_freeze(&mut self) {
         self.charge();
-        self.memory.patch_for_clones();
+        if self.debugged.is_none() {
+            self.memory.patch_for_clones();
+        }
         // Buffered output belongs to the template.
         console::flush();
         // The request is about to be granted.
@@ -80,6 +85,9 @@ impl System {
         self.jobs.abandon(&mut self.files);
         let chosen = memory::arguments().header.options;
         self.traced = chosen & options::TRACE != 0;
+        if chosen & options::DEBUG == 0 {
+            self.debugged = None;
+        }
         // A program that has replaced `/dev` finds no device there.
         let _ = self.files.tree.set_nesting(chosen & options::NESTING != 0, time(clock::wall()));
         self.connect_anew();
@@ -100,7 +108,7 @@ impl System {
 
     /// Defers events that must not be processed while an operation is in progress.
     pub(super) fn defer(&mut self, events: EventSet) {
-        let deferrable = EventSet::NONE.with(Event::Freeze).with(Event::Generation).with(Event::Control);
+        let deferrable = EventSet::NONE.with(Event::Freeze).with(Event::Generation).with(Event::Control).with(Event::Debug);
         self.deferred = EventSet(self.deferred.0 | events.0 & deferrable.0);
     }
 }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use pando_abi::{SavedContext, SpaceIndex};
 use pando_rt::hypercall::{self, NO_DEADLINE};
-use pando_rt::{clock, events, timer};
+use pando_rt::{clock, debug, events, timer};
 
 use super::System;
 use super::zygotes::Zygotes;
@@ -109,6 +109,9 @@ impl System {
             self.others.queue.push_back(self.thread.number);
         }
         let next = self.next();
+        if self.debugged.is_some() {
+            debug::read_again(context);
+        }
         let is_late = self.others.waiters.next().is_some_and(|(deadline, _)| deadline <= clock::now());
         self.others.turn_over = false;
         if next != self.thread.number

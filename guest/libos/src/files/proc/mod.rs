@@ -146,6 +146,12 @@ impl Files {
         Ok(LinkTarget::Inode(inode))
     }
 
+    /// The path of the program of a process; empty: there is no such process.
+    #[must_use]
+    pub fn program_path(&self, process: ProcessNumber) -> Vec<u8> {
+        self.of(process).map_or_else(Vec::new, |files| self.path_by(files.program.name.as_ref(), Some(files.program.inode)))
+    }
+
     /// The text of a link of `/proc` (`readlink`).
     ///
     /// # Errors
