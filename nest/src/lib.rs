@@ -15,4 +15,7 @@ mod signal;
 mod streams;
 mod threads;
 pub mod tracer;
+mod watched_cell;
 mod watched_child;
+
+pub use watched_cell::WatchedCell;

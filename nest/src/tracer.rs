@@ -2,6 +2,7 @@
 //! The tracer: refuses system calls of a child by rules. The child's libOS prints the calls that it gets.
 
 use crate::streams;
+use crate::watched_cell::StateAccess;
 use crate::watched_child::WatchedChild;
 use pando_abi::holding::ChildState;
 use pando_abi::watch::{HaltReason, mask, resume};

@@ -118,8 +118,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: volume::Command,
     },
-    /// Debug a program in a cell with gdb: `gdb PROGRAM -ex 'target remote | pando debug PROGRAM'`
-    #[command(override_usage = "pando debug [OPTIONS] PROGRAM [ARGS]...")]
+    /// Debug a program in a cell, or a running cell, with gdb: `gdb PROGRAM -ex 'target remote | pando debug PROGRAM'`
+    #[command(override_usage = "pando debug [OPTIONS] CELL\n       pando debug [OPTIONS] PROGRAM [ARGS]...")]
     Debug(Debug),
     /// Print the system calls of a program in a cell, and refuse some
     #[command(override_usage = "pando trace [OPTIONS] PROGRAM [ARGS]...")]

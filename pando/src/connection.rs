@@ -180,6 +180,16 @@ impl Client {
         Ok((sender, answer))
     }
 
+    /// Sends what is sent through the channel as the request's body.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub(crate) async fn post_bytes(&self, path: &str) -> Result<(Sender<Bytes, Infallible>, Response<Incoming>), Failure> {
+        let (sender, body) = Channel::<Bytes>::new(QUEUED_PIECES);
+        let answer = self.send_body(Method::POST, path, "application/octet-stream", body.boxed()).await?;
+        Ok((sender, answer))
+    }
+
     /// Starts a program without standard input; `first` describes it. Its output comes as lines of the answer.
     ///
     /// # Errors

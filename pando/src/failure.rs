@@ -45,6 +45,9 @@ pub(crate) enum Failure {
     /// A word of the command line is not UTF-8.
     #[error("{} is not valid UTF-8, which templates require", escaped(.0))]
     NotUtf8(OsString),
+    /// `--process` without a running cell.
+    #[error("--process is for a running cell: give its number or name and no options for a program (`pando ps` lists the cells)")]
+    NoCellToDebug,
     /// `-p` or `--allow` with a network other than the gateway.
     #[error("-p and --allow need a gateway: omit --net, or use `--net gateway`")]
     NoGateway,

@@ -85,6 +85,11 @@ impl MonitoredProgram {
         self.program.name()
     }
 
+    /// The only word of the command line: there are no options for a program, no `--`, and no arguments.
+    pub(crate) fn only_word(&self) -> Option<&OsStr> {
+        self.program.only_word().filter(|_| self.memory.is_none())
+    }
+
     /// The program, in a nested cell.
     ///
     /// # Errors
@@ -175,6 +180,14 @@ impl ProgramOptions {
     /// The name of the program.
     pub(crate) fn name(&self) -> &OsStr {
         &self.words[0]
+    }
+
+    /// The only word, without options for a program and without `--` before it.
+    fn only_word(&self) -> Option<&OsStr> {
+        let has_options = !self.volumes.is_empty() || !self.variables.is_empty() || self.directory.is_some() || self.nest > 0;
+        let [word] = &self.words[..] else { return None };
+        let is_after_dashes = std::env::args_os().rev().nth(1).is_some_and(|before| before == "--");
+        (!has_options && !is_after_dashes).then_some(word)
     }
 
     /// The program, in a nested cell.

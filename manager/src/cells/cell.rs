@@ -70,6 +70,8 @@ pub struct ManagedCell {
     pub(super) jobs: Mutex<CellJobs>,
     /// Incremented at each request for input, programs or files.
     pub(super) uses: AtomicU64,
+    /// A debugger is attached to it.
+    pub(super) is_debugged: AtomicBool,
     /// Notified when the state changes.
     pub(super) changed: Changes,
     /// Notified when the console changes.
@@ -225,6 +227,7 @@ impl ManagedCell {
             freezing: Arc::default(),
             jobs: Mutex::default(),
             uses: AtomicU64::new(0),
+            is_debugged: AtomicBool::new(false),
             changed: Changes::default(),
             console,
         }))

@@ -88,6 +88,16 @@ pub enum ManagerError {
         /// The reason.
         reason: String,
     },
+    /// The cell's state does not allow it.
+    #[error("cannot {action} cell {cell}: {reason}")]
+    NotPossible {
+        /// The verb of the request.
+        action: &'static str,
+        /// The cell.
+        cell: u64,
+        /// The reason, and what to do.
+        reason: &'static str,
+    },
     /// A swap file cannot be created.
     #[error("cannot create a swap file in {}: {error}", .directory.display())]
     Swap {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The idle timeout of a cell: it is terminated when nothing has been done in it or with it for some time.
 //!
-//! Input, output, requests for programs and files, and programs that run besides the first one are use. So is CPU time beyond 0.1 %: a
-//! program that only waits for time or for clients uses less.
+//! Input, output, requests for programs and files, a debugger, and programs that run besides the first one are use. So is CPU time beyond
+//! 0.1 %: a program that only waits for time or for clients uses less.
 
 use super::cell::ManagedCell;
 use super::spec::EndReason;
@@ -50,7 +50,8 @@ pub(super) async fn watch(cell: Arc<ManagedCell>, timeout: Duration) {
 
 fn usage(cell: &ManagedCell) -> Use {
     let count = cell.lock().log.written() + cell.uses.load(Ordering::Relaxed);
-    Use { count, jobs: lock(&cell.jobs).running() }
+    // A debugger is one more program.
+    Use { count, jobs: lock(&cell.jobs).running() + usize::from(cell.is_debugged.load(Ordering::Relaxed)) }
 }
 
 impl ManagedCell {
@@ -60,7 +61,7 @@ impl ManagedCell {
     }
 
     /// Whether it waits for its start.
-    fn is_queued(&self) -> bool {
+    pub(super) fn is_queued(&self) -> bool {
         self.operator.usage(self.cell).is_some_and(|usage| usage.phase == CellPhase::Queued)
     }
 

@@ -9,6 +9,7 @@ mod budget;
 mod cell;
 mod cell_number;
 mod changes;
+mod debugging;
 mod error;
 mod files;
 mod freezing;
@@ -64,6 +65,7 @@ use tasks::{blocking, lock};
 use tempfile::NamedTempFile;
 
 pub use cell::ManagedCell;
+pub use debugging::DebuggedCell;
 pub use error::ManagerError;
 pub use gateways::PreparedGateways;
 pub use jobs::StartedJob;
@@ -320,6 +322,7 @@ impl Manager {
     /// # Errors
     /// It has ended, its programs do not pause, there is not enough memory, or there is no gateway for a copy.
     pub async fn fork(self: &Arc<Self>, source: Arc<ManagedCell>, count: u32) -> Result<Vec<AttachedCell>, ManagerError> {
+        source.refuse_if_debugged("fork")?;
         let permit = self.pool.freeze_permit().await?;
         let copied = blocking(move || {
             let _permit = permit;
@@ -421,6 +424,7 @@ impl Manager {
     /// It has ended, does not wait, cannot sleep, or an event keeps it awake or has woken it at once.
     pub fn sleep(&self, cell: &ManagedCell) -> Result<(), ManagerError> {
         let kernel = self.kernel.as_ref().ok_or(ManagerError::NotInside("sleep"))?;
+        cell.refuse_if_debugged("put to sleep")?;
         let awake = |reason: String| ManagerError::CannotSleep { cell: cell.id(), reason };
         match kernel.sleep(cell.kernel_id()) {
             Ok(SleepOutcome::Asleep) if kernel.usage(cell.kernel_id()).is_some_and(|usage| usage.phase == CellPhase::Asleep) => Ok(()),
@@ -446,6 +450,7 @@ impl Manager {
     /// # Errors
     /// The name exists and `replaces` is not set; the cell has ended, or cannot be frozen or stored.
     pub async fn freeze(&self, cell: Arc<ManagedCell>, name: TemplateName, replaces: bool, by_force: bool) -> Result<(), ManagerError> {
+        cell.refuse_if_debugged("freeze")?;
         let lock = self.pool.lock_name(&name).await;
         // Checked first: a name that exists must not cost the cell its life.
         self.pool.check_free(name.clone(), replaces).await?;

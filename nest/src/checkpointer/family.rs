@@ -5,6 +5,7 @@
 //! cloned as a child of the checkpointer's cell, because a clone that never runs needs no place in a family.
 
 use super::image::{MemberRecord, MemberRunState};
+use crate::watched_cell::StateAccess;
 use crate::watched_child::WatchedChild;
 use pando_abi::HoldingName;
 use pando_abi::holding::ChildState;

@@ -19,6 +19,7 @@ pub use snapshot::CheckpointSize;
 
 use crate::input::ProgramInput;
 use crate::output::{self, OutputStream};
+use crate::watched_cell::StateAccess;
 use crate::watched_child::WatchedChild;
 use family::HaltedFamily;
 use image::{MemberRecord, MemberRunState};

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Halts of the child, translated to stops of gdb.
+//! Halts of the cell, translated to stops of gdb.
 
+use super::processes::{self, ProcessDescription};
 use super::{Debugger, PendingHalt, TRAP_FLAG};
 use crate::signal;
 use crate::threads::Threads;
+use crate::watched_cell::StateAccess;
 use gdbstub::common::{Signal, Tid};
 use gdbstub::stub::MultiThreadStopReason;
 use gdbstub::target::ext::breakpoints::WatchKind;
 use pando_abi::holding::ChildState;
 use pando_abi::watch::{HaltReason, report, resume};
 use pando_abi::{Registers, SavedContext};
-use std::io::Result;
+use std::io::{Error, ErrorKind, Result};
 
 /// The vector of debug exceptions, of which steps are some.
 const DEBUG: u8 = 1;
@@ -26,16 +28,16 @@ pub(super) fn tid(thread: u64) -> Tid {
 }
 
 impl Debugger<'_> {
-    /// The end of the child, or the reason why it stopped. `None`: it runs, perhaps again.
+    /// The end of the cell, or the reason why it stopped. `None`: it runs, perhaps again.
     ///
     /// # Errors
-    /// The device does not allow it.
+    /// The operator does not allow it.
     pub(super) fn stop_reason(&mut self) -> Result<Option<StopReason>> {
-        Ok(match self.child.device.state(self.child.name)? {
+        Ok(match self.cell.state()? {
             ChildState::New | ChildState::Started { .. } => None,
             ChildState::Halted => {
                 let stop = self.after_halt();
-                match self.child.unless_ended(stop)? {
+                match self.cell.unless_ended(stop)? {
                     Some(stop) => stop,
                     None => return self.stop_reason(),
                 }
@@ -50,23 +52,27 @@ impl Debugger<'_> {
 
     /// Handles a halt.
     fn after_halt(&mut self) -> Result<Option<StopReason>> {
-        let reason = self.child.reason()?;
+        let reason = self.cell.reason()?;
         if let HaltReason::Report([report::START, process, table, _]) = reason {
             return self.after_start(process, table);
         }
-        if self.table == 0 {
-            // Nothing of the program has run yet.
-            return self.resume_child(resume::CONTINUE);
+        if let HaltReason::Report([report::THREADS, table, list, words]) = reason {
+            return self.after_announcement(table, list, words);
         }
-        self.threads = Threads::read(&self.child, self.table)?;
+        if self.table == 0 {
+            // Nothing of the program has run yet, or its libOS has not answered yet.
+            let is_own = matches!(reason, HaltReason::Exception { .. });
+            return self.resume_cell(if is_own { resume::DELIVER } else { resume::CONTINUE });
+        }
+        self.threads = Threads::read(self.cell, self.table)?;
         match reason {
             HaltReason::Requested => self.stop(PendingHalt::Nothing, self.own_thread(), Signal::SIGINT),
             HaltReason::Exception { vector: DEBUG, .. } => self.after_step(),
             HaltReason::Exception { .. } => self.after_breakpoint(),
-            HaltReason::Syscall => self.resume_child(resume::DELIVER),
+            HaltReason::Syscall => self.resume_cell(resume::DELIVER),
             HaltReason::Report([report::SIGNAL, thread, number, _]) => self.after_signal(thread, number as u8),
             // The debugger takes no pages, and does not watch for shortages.
-            HaltReason::Report(_) | HaltReason::Taken { .. } | HaltReason::Shortage => self.resume_child(resume::CONTINUE),
+            HaltReason::Report(_) | HaltReason::Taken { .. } | HaltReason::Shortage => self.resume_cell(resume::CONTINUE),
         }
     }
 
@@ -76,19 +82,33 @@ impl Debugger<'_> {
             if process == self.process {
                 self.breakpoints.forget();
             }
-            return self.resume_child(resume::CONTINUE);
+            return self.resume_cell(resume::CONTINUE);
         }
         (self.process, self.table) = (process, table);
-        self.threads = Threads::read(&self.child, table)?;
+        self.threads = Threads::read(self.cell, table)?;
         self.auxiliary = self.read_auxiliary()?;
         self.stop(PendingHalt::Nothing, process, Signal::SIGTRAP)
     }
 
+    /// The libOS of a cell that runs has listed its threads and processes.
+    fn after_announcement(&mut self, table: u64, list: u64, words: u64) -> Result<Option<StopReason>> {
+        if self.table != 0 {
+            return self.resume_cell(resume::CONTINUE);
+        }
+        self.threads = Threads::read(self.cell, table)?;
+        self.processes = processes::read(self.cell, list, words)?;
+        let wanted = |process: &&ProcessDescription| self.wanted_process.is_none_or(|wanted| process.number == wanted);
+        let Some(process) = self.processes.iter().find(wanted).cloned() else { return Err(Error::from(ErrorKind::NotFound)) };
+        (self.process, self.table) = (process.number, table);
+        (self.file, self.auxiliary) = (process.path, process.auxiliary);
+        self.stop(PendingHalt::Nothing, self.own_thread(), Signal::SIGTRAP)
+    }
+
     /// Reads the auxiliary vector of the program that starts: it follows the arguments and the environment on its stack.
     fn read_auxiliary(&self) -> Result<Vec<u8>> {
-        let stack = self.child.registers()?.rsp;
+        let stack = self.cell.registers()?.rsp;
         let mut bytes = vec![0; STACK_BYTES];
-        let count = self.child.device.read(self.child.name.current_space(), stack, &mut bytes)?;
+        let count = self.cell.read(None, stack, &mut bytes)?;
         let (words, _) = bytes[..count].as_chunks::<8>();
         let mut words = words.iter().skip(1).skip_while(|word| **word != [0; 8]).skip(1).skip_while(|word| **word != [0; 8]).skip(1);
         let mut auxiliary = Vec::new();
@@ -106,20 +126,20 @@ impl Debugger<'_> {
         let is_own = self.threads.get(thread).is_some_and(|record| record.process == self.process);
         // SIGKILL is not to be stopped, and the protocol does not have every signal.
         if !is_own || matches!(signal, Signal::SIGKILL | Signal::SIGZERO) {
-            self.child.answer(0)?;
-            return self.resume_child(resume::CONTINUE);
+            self.cell.answer(0)?;
+            return self.resume_cell(resume::CONTINUE);
         }
         self.stop(PendingHalt::Signal { thread, signal: signal.0 }, thread, signal)
     }
 
     fn after_step(&mut self) -> Result<Option<StopReason>> {
         if let Some(address) = self.stepped_over.take() {
-            self.breakpoints.rearm(&self.child, self.space(self.threads.running), address)?;
-            return self.resume_child(resume::CONTINUE);
+            self.breakpoints.rearm(self.cell, self.space(self.threads.running), address)?;
+            return self.resume_cell(resume::CONTINUE);
         }
         let running = self.threads.running;
         let is_own = self.threads.get(running).is_some_and(|record| record.process == self.process);
-        if is_own && let Some(addr) = self.watchpoints.changed(&self.child, self.space(running))? {
+        if is_own && let Some(addr) = self.watchpoints.changed(self.cell, self.space(running))? {
             self.note_stop(PendingHalt::Nothing)?;
             return Ok(Some(StopReason::Watch { tid: tid(running), kind: WatchKind::Write, addr }));
         }
@@ -130,38 +150,43 @@ impl Debugger<'_> {
         if !is_own || self.watchpoints.is_empty() {
             self.set_trap_flag(running, false)?;
         }
-        self.resume_child(resume::CONTINUE)
+        self.resume_cell(resume::CONTINUE)
     }
 
     fn after_breakpoint(&mut self) -> Result<Option<StopReason>> {
-        let registers = self.child.registers()?;
+        let registers = self.cell.registers()?;
         let (running, address) = (self.threads.running, registers.rip.wrapping_sub(1));
         let process = self.threads.get(running).map(|record| record.process);
-        if !self.breakpoints.contains(address) {
+        let (own, space) = (self.space(self.process), self.space(running));
+        let is_inherited = || space == own || self.breakpoints.is_inherited(self.cell, own, space, address);
+        let is_ours = match process == Some(self.process) {
+            true => self.breakpoints.contains(address),
+            false => self.breakpoints.is_known(address) && is_inherited(),
+        };
+        if !is_ours {
             // The program's own.
             if process != Some(self.process) {
-                return self.resume_child(resume::DELIVER);
+                return self.resume_cell(resume::DELIVER);
             }
             return self.stop(PendingHalt::Exception, running, Signal::SIGTRAP);
         }
-        self.child.set_registers(&Registers { rip: address, ..registers })?;
+        self.cell.set_registers(&Registers { rip: address, ..registers })?;
         if process == Some(self.process) {
             self.note_stop(PendingHalt::Nothing)?;
             return Ok(Some(StopReason::SwBreak(tid(running))));
         }
         // A fork has inherited it, or shares the program's memory until it executes a program of its own.
-        let space = self.space(running);
-        self.breakpoints.write_original(&self.child, space, address)?;
-        if space != self.space(self.process) {
-            return self.resume_child(resume::CONTINUE);
+        self.breakpoints.write_original(self.cell, space, address)?;
+        if space != own {
+            return self.resume_cell(resume::CONTINUE);
         }
         self.stepped_over = Some(address);
-        self.resume_child(resume::STEP)
+        self.resume_cell(resume::STEP)
     }
 
-    /// Lets the child continue without a stop for gdb.
-    fn resume_child(&mut self, how: u64) -> Result<Option<StopReason>> {
-        self.child.device.resume(self.child.name, how)?;
+    /// Lets the cell continue without a stop for gdb.
+    fn resume_cell(&mut self, how: u64) -> Result<Option<StopReason>> {
+        self.cell.resume(how)?;
         Ok(None)
     }
 
@@ -173,35 +198,40 @@ impl Debugger<'_> {
     /// Ends all single steps: those of watched threads, and one that was not completed because another thread stopped. gdb sees no trap
     /// flag, and a program that continues without gdb gets no debug exception.
     fn note_stop(&mut self, halt: PendingHalt) -> Result<()> {
-        self.halt = halt;
+        (self.halt, self.is_running) = (halt, false);
         let stepped_over = self.stepped_over.take();
         if let Some(address) = stepped_over {
             // The process that steps over it hits it again. The memory may be gone, and the breakpoint with it.
-            let _ = self.breakpoints.rearm(&self.child, self.space(self.process), address);
+            let _ = self.breakpoints.rearm(self.cell, self.space(self.process), address);
         }
         if self.stepping.take().is_none() && stepped_over.is_none() && self.watchpoints.is_empty() {
             return Ok(());
         }
-        self.threads.records.iter().try_for_each(|record| self.set_trap_flag(record.number, false))
+        for record in &self.threads.records {
+            let cleared = self.set_trap_flag(record.number, false);
+            // The registers of other processes' threads are not needed to go on: the list may be wrong about them.
+            if record.process == self.process {
+                cleared?;
+            }
+        }
+        Ok(())
     }
 
     /// Sets or clears the trap flag of a thread.
     pub(super) fn set_trap_flag(&self, thread: u64, is_set: bool) -> Result<()> {
         let flags = |rflags: u64| if is_set { rflags | TRAP_FLAG } else { rflags & !TRAP_FLAG };
         if thread == self.threads.running {
-            let registers = self.child.registers()?;
+            let registers = self.cell.registers()?;
             if flags(registers.rflags) == registers.rflags {
                 return Ok(());
             }
-            return self.child.set_registers(&Registers { rflags: flags(registers.rflags), ..registers });
+            return self.cell.set_registers(&Registers { rflags: flags(registers.rflags), ..registers });
         }
         let Some(record) = self.threads.get(thread) else { return Ok(()) };
-        let space = self.child.name.current_space();
-        let Some(words) = self.child.words::<{ SavedContext::WORDS }>(space, record.context)? else { return Ok(()) };
-        let saved = SavedContext::from_words(words);
+        let Some(saved) = self.cell.saved_context(record.context)? else { return Ok(()) };
         if flags(saved.rflags) == saved.rflags {
             return Ok(());
         }
-        self.child.set_words(space, record.context, &SavedContext { rflags: flags(saved.rflags), ..saved }.to_words())
+        self.cell.set_words(record.context, &SavedContext { rflags: flags(saved.rflags), ..saved }.to_words())
     }
 }

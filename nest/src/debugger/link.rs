@@ -1,37 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The connection to gdb.
 
+use super::mailbox::Mailbox;
 use gdbstub::conn::Connection;
+use std::fs::File;
 use std::io::{Error, Read, Result, Write};
-use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 /// How gdb is connected.
 #[derive(Debug)]
 pub enum GdbLink {
     /// By standard input and output. The program's output then goes to standard error, and its input is empty.
     Streams,
-    /// By a connection. The program has the standard streams.
-    Socket(TcpStream),
+    /// By a socket. The program has the standard streams.
+    Socket(File),
+    /// By other threads, which also note the events of the cell.
+    Mailbox(Arc<Mailbox>),
 }
 
 impl GdbLink {
-    /// Reads bytes that are there, or waits for some.
+    /// Reads bytes that are there, or waits for some. None: there will be no more.
     ///
     /// # Errors
     /// They cannot be read.
-    pub(super) fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
-        match self {
-            GdbLink::Streams => std::io::stdin().lock().read(bytes),
-            GdbLink::Socket(socket) => socket.read(bytes),
-        }
+    pub(super) fn read(&mut self, most: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; most];
+        let count = match self {
+            GdbLink::Streams => std::io::stdin().lock().read(&mut bytes)?,
+            GdbLink::Socket(socket) => socket.read(&mut bytes)?,
+            GdbLink::Mailbox(mailbox) => return Ok(mailbox.wait(None, false, true).unwrap_or_default()),
+        };
+        bytes.truncate(count);
+        Ok(bytes)
     }
 
     /// The descriptor that is readable when gdb has sent something; `stdin` is standard input.
-    pub(super) fn descriptor<'a>(&'a self, stdin: &'a std::io::Stdin) -> BorrowedFd<'a> {
+    pub(super) fn descriptor<'a>(&'a self, stdin: &'a std::io::Stdin) -> Option<BorrowedFd<'a>> {
         match self {
-            GdbLink::Streams => stdin.as_fd(),
-            GdbLink::Socket(socket) => socket.as_fd(),
+            GdbLink::Streams => Some(stdin.as_fd()),
+            GdbLink::Socket(socket) => Some(socket.as_fd()),
+            GdbLink::Mailbox(_) => None,
         }
     }
 
@@ -40,21 +49,26 @@ impl GdbLink {
     /// # Errors
     /// There are too many open files.
     pub(super) fn replies(&self) -> Result<ReplyWriter> {
-        let socket = match self {
-            GdbLink::Streams => None,
-            GdbLink::Socket(socket) => {
-                socket.set_nodelay(true)?;
-                Some(socket.try_clone()?)
-            }
+        let target = match self {
+            GdbLink::Streams => ReplyTarget::Output,
+            GdbLink::Socket(socket) => ReplyTarget::Socket(socket.try_clone()?),
+            GdbLink::Mailbox(mailbox) => ReplyTarget::Mailbox(Arc::clone(mailbox)),
         };
-        Ok(ReplyWriter { socket, bytes: Vec::new() })
+        Ok(ReplyWriter { target, bytes: Vec::new() })
     }
+}
+
+/// Where replies to gdb go.
+enum ReplyTarget {
+    /// Standard output.
+    Output,
+    Socket(File),
+    Mailbox(Arc<Mailbox>),
 }
 
 /// The writer of replies to gdb, which sends one packet at a time.
 pub(super) struct ReplyWriter {
-    /// `None`: standard output.
-    socket: Option<TcpStream>,
+    target: ReplyTarget,
     bytes: Vec<u8>,
 }
 
@@ -68,9 +82,10 @@ impl Connection for ReplyWriter {
 
     fn flush(&mut self) -> Result<()> {
         let bytes = std::mem::take(&mut self.bytes);
-        match &mut self.socket {
-            Some(socket) => Write::write_all(socket, &bytes),
-            None => std::io::stdout().write_all(&bytes).and_then(|()| std::io::stdout().flush()),
+        match &mut self.target {
+            ReplyTarget::Socket(socket) => Write::write_all(socket, &bytes),
+            ReplyTarget::Output => std::io::stdout().write_all(&bytes).and_then(|()| std::io::stdout().flush()),
+            ReplyTarget::Mailbox(mailbox) => mailbox.reply(&bytes),
         }
     }
 }

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The debugger: serves gdb's remote protocol for the program of a child.
+//! The debugger: serves gdb's remote protocol for the program of a cell that it watches.
 //!
-//! The whole child stops at once, with all its threads and processes. gdb debugs the first process; breakpoints that its forks inherit are
+//! The whole cell stops at once, with all its threads and processes. gdb debugs the first process; breakpoints that its forks inherit are
 //! removed when they are hit.
 
 mod architecture;
 mod breakpoints;
 mod halts;
 mod link;
+mod mailbox;
+mod processes;
 mod resume;
 mod session;
 mod target;
 mod watchpoints;
 
 use crate::threads::Threads;
-use crate::watched_child::WatchedChild;
+use crate::watched_cell::WatchedCell;
 use breakpoints::Breakpoints;
 pub use link::GdbLink;
-use pando_abi::HoldingName;
+pub use mailbox::Mailbox;
 use pando_abi::thread_table::ThreadRecord;
-use pando_machine::CellsDevice;
+use processes::ProcessDescription;
 use resume::ResumeActions;
-pub use session::serve;
+pub use session::{AttachError, AttachedDebugger, serve};
 use watchpoints::Watchpoints;
 
 /// The trap flag.
@@ -45,11 +47,15 @@ enum PendingHalt {
 /// The state of a debugging session.
 #[derive(Debug)]
 struct Debugger<'a> {
-    child: WatchedChild<'a>,
+    cell: &'a dyn WatchedCell,
     /// The process that gdb debugs.
     process: u64,
     /// Address of the table of threads.
     table: u64,
+    /// The process that gdb is to debug; `None`: the first one. Only of a cell that ran before.
+    wanted_process: Option<u64>,
+    /// The processes when the libOS of such a cell listed them.
+    processes: Vec<ProcessDescription>,
     /// The threads as of the last halt.
     threads: Threads,
     /// The program's file.
@@ -64,14 +70,20 @@ struct Debugger<'a> {
     stepping: Option<u64>,
     /// The breakpoint that a process which shares the program's memory is stepping over.
     stepped_over: Option<u64>,
+    /// gdb has let the cell run, and was not told of a stop since.
+    is_running: bool,
+    /// The cell is not debugged any more.
+    is_released: bool,
 }
 
 impl<'a> Debugger<'a> {
-    fn new(device: &'a CellsDevice, name: HoldingName, file: Vec<u8>) -> Debugger<'a> {
+    fn new(cell: &'a dyn WatchedCell, file: Vec<u8>) -> Debugger<'a> {
         Debugger {
-            child: WatchedChild { device, name },
+            cell,
             process: 0,
             table: 0,
+            wanted_process: None,
+            processes: Vec::new(),
             threads: Threads::default(),
             file,
             auxiliary: Vec::new(),
@@ -81,6 +93,8 @@ impl<'a> Debugger<'a> {
             actions: ResumeActions::default(),
             stepping: None,
             stepped_over: None,
+            is_running: true,
+            is_released: false,
         }
     }
 
@@ -91,9 +105,9 @@ impl<'a> Debugger<'a> {
         running.or_else(|| self.threads.of(self.process).next()).map_or(self.process, |record| record.number)
     }
 
-    /// The name of the space of a thread; that of the running one if the thread is unknown.
-    fn space(&self, thread: u64) -> u64 {
+    /// The space of a thread; `None`, that of the running one, if the thread is unknown.
+    fn space(&self, thread: u64) -> Option<u32> {
         let record = self.threads.get(thread).or_else(|| self.threads.of(self.process).next());
-        record.map_or(self.child.name.current_space(), |record| crate::threads::space_of(self.child.name, record))
+        record.map(|record| record.space as u32)
     }
 }

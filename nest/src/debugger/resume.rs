@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resuming the child as gdb requests.
+//! Resuming the cell as gdb requests.
 
 use super::{Debugger, PendingHalt};
+use crate::watched_cell::StateAccess;
 use gdbstub::common::{Signal, Tid};
 use gdbstub::target::ext::base::multithread::{
     MultiThreadResume, MultiThreadSchedulerLocking, MultiThreadSchedulerLockingOps, MultiThreadSingleStep, MultiThreadSingleStepOps,
 };
+use pando_abi::holding::ChildState;
 use pando_abi::watch::resume;
+use std::collections::BTreeSet;
 use std::io::Error;
 
 /// The actions of gdb's next `vCont`: a thread to step, signals to deliver.
@@ -25,13 +28,13 @@ impl ResumeActions {
 }
 
 impl Debugger<'_> {
-    /// Answers the last halt. Returns how the child continues.
+    /// Answers the last halt. Returns how the cell continues.
     fn answer_halt(&mut self, actions: &ResumeActions) -> Result<u64, Error> {
         match std::mem::replace(&mut self.halt, PendingHalt::Nothing) {
             PendingHalt::Nothing => {}
             PendingHalt::Signal { thread, signal } => {
                 let is_delivered = actions.signals.contains(&(thread, signal));
-                self.child.answer(u64::from(!is_delivered))?;
+                self.cell.answer(u64::from(!is_delivered))?;
             }
             PendingHalt::Exception if actions.signals.iter().any(|(_, signal)| *signal == Signal::SIGTRAP.0) => return Ok(resume::DELIVER),
             PendingHalt::Exception => {}
@@ -39,13 +42,29 @@ impl Debugger<'_> {
         Ok(resume::CONTINUE)
     }
 
-    /// Lets the child continue as gdb has asked.
+    /// Removes all breakpoints from the halted cell, ends the watch, and lets the cell continue with what it was halted by.
+    pub(super) fn release(&mut self) -> Result<(), Error> {
+        let spaces: BTreeSet<Option<u32>> = self.threads.records.iter().map(|record| Some(record.space as u32)).collect();
+        let spaces: Vec<Option<u32>> = spaces.into_iter().collect();
+        let own = self.space(self.process);
+        self.breakpoints.clear(self.cell, own, &spaces);
+        // A signal that is about to take effect does so: that is the answer if there is no other.
+        let how = if self.halt == PendingHalt::Exception { resume::DELIVER } else { resume::CONTINUE };
+        self.cell.unwatch()?;
+        if self.cell.state()? == ChildState::Halted {
+            self.cell.resume(how)?;
+        }
+        self.is_running = true;
+        self.cell.announce()
+    }
+
+    /// Lets the cell continue as gdb has asked.
     fn resume_with_actions(&mut self) -> Result<(), Error> {
         let actions = std::mem::take(&mut self.actions);
         let mut how = self.answer_halt(&actions)?;
         self.stepping = actions.step;
         if !self.watchpoints.is_empty() {
-            self.watchpoints.remember(&self.child, self.space(self.process))?;
+            self.watchpoints.remember(self.cell, self.space(self.process))?;
             for record in self.threads.of(self.process) {
                 self.set_trap_flag(record.number, true)?;
             }
@@ -55,14 +74,15 @@ impl Debugger<'_> {
             Some(thread) => self.set_trap_flag(thread, true)?,
             None => {}
         }
-        self.child.device.resume(self.child.name, how)
+        self.is_running = true;
+        self.cell.resume(how)
     }
 }
 
 impl MultiThreadResume for Debugger<'_> {
     fn resume(&mut self) -> Result<(), Error> {
         let resumed = self.resume_with_actions();
-        self.child.unless_ended(resumed).map(drop)
+        self.cell.unless_ended(resumed).map(drop)
     }
 
     fn clear_resume_actions(&mut self) -> Result<(), Error> {

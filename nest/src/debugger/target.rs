@@ -44,24 +44,24 @@ impl Target for Debugger<'_> {
 
 impl MultiThreadBase for Debugger<'_> {
     fn read_registers(&mut self, registers: &mut ThreadState, tid: Tid) -> TargetResult<(), Self> {
-        *registers = threads::read_state(&self.child, &self.threads, tid.get() as u64).map_err(|_| TargetError::NonFatal)?;
+        *registers = threads::read_state(self.cell, &self.threads, tid.get() as u64).map_err(|_| TargetError::NonFatal)?;
         Ok(())
     }
 
     fn write_registers(&mut self, registers: &ThreadState, tid: Tid) -> TargetResult<(), Self> {
         let thread = tid.get() as u64;
         let write = || {
-            let mut state = threads::read_state(&self.child, &self.threads, thread)?;
+            let mut state = threads::read_state(self.cell, &self.threads, thread)?;
             merge(&mut state.vectors, &registers.vectors);
             let vectors = state.vectors;
             let state = ThreadState { registers: registers.registers, bases: registers.bases, vectors };
-            threads::write_state(&self.child, &self.threads, thread, &state)
+            threads::write_state(self.cell, &self.threads, thread, &state)
         };
         write().map_err(|_: Error| TargetError::NonFatal)
     }
 
     fn read_addrs(&mut self, address: u64, data: &mut [u8], tid: Tid) -> TargetResult<usize, Self> {
-        let count = self.child.device.read(self.space(tid.get() as u64), address, data).map_err(TargetError::Fatal)?;
+        let count = self.cell.read(self.space(tid.get() as u64), address, data).map_err(|_| TargetError::NonFatal)?;
         if count == 0 && !data.is_empty() {
             return Err(TargetError::NonFatal);
         }
@@ -72,7 +72,7 @@ impl MultiThreadBase for Debugger<'_> {
     fn write_addrs(&mut self, address: u64, data: &[u8], tid: Tid) -> TargetResult<(), Self> {
         let mut bytes = data.to_vec();
         self.breakpoints.insert_into(address, &mut bytes);
-        self.child.device.write_space(self.space(tid.get() as u64), address, &bytes).map_err(|_| TargetError::NonFatal)?;
+        self.cell.write(self.space(tid.get() as u64), address, &bytes).map_err(|_| TargetError::NonFatal)?;
         self.breakpoints.note_written(address, data);
         Ok(())
     }
@@ -124,12 +124,12 @@ impl HwWatchpoint for Debugger<'_> {
 impl SwBreakpoint for Debugger<'_> {
     fn add_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
         let space = self.space(self.process);
-        self.breakpoints.add(&self.child, space, address).map_err(TargetError::Fatal)
+        self.breakpoints.add(self.cell, space, address).map_err(|_| TargetError::NonFatal)
     }
 
     fn remove_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
         let space = self.space(self.process);
-        Ok(self.breakpoints.remove(&self.child, space, address))
+        Ok(self.breakpoints.remove(self.cell, space, address))
     }
 }
 

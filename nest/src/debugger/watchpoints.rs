@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Watchpoints: the program executes one instruction at a time, and the watched values are compared after each.
 
-use crate::watched_child::WatchedChild;
+use crate::watched_cell::WatchedCell;
 use std::collections::BTreeMap;
 use std::io::Result;
 
@@ -34,20 +34,20 @@ impl Watchpoints {
     /// Remembers the present values.
     ///
     /// # Errors
-    /// The device does not allow it.
-    pub(super) fn remember(&mut self, child: &WatchedChild<'_>, space: u64) -> Result<()> {
-        self.changed(child, space).map(drop)
+    /// The operator does not allow it.
+    pub(super) fn remember(&mut self, cell: &dyn WatchedCell, space: Option<u32>) -> Result<()> {
+        self.changed(cell, space).map(drop)
     }
 
     /// The address of a value that has changed, and remembers all values.
     ///
     /// # Errors
-    /// The device does not allow it.
-    pub(super) fn changed(&mut self, child: &WatchedChild<'_>, space: u64) -> Result<Option<u64>> {
+    /// The operator does not allow it.
+    pub(super) fn changed(&mut self, cell: &dyn WatchedCell, space: Option<u32>) -> Result<Option<u64>> {
         let mut changed = None;
         for ((address, bytes), value) in &mut self.0 {
             let mut present = vec![0; *bytes as usize];
-            let count = child.device.read(space, *address, &mut present)?;
+            let count = cell.read(space, *address, &mut present)?;
             present.truncate(count);
             if *value != present {
                 *value = present;

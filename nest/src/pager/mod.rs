@@ -10,6 +10,7 @@ mod policy;
 mod swap_file;
 
 use crate::streams;
+use crate::watched_cell::StateAccess;
 use crate::watched_child::WatchedChild;
 use pando_abi::holding::ChildState;
 use pando_abi::limits::MAX_SWAP_PAGES;

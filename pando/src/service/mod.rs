@@ -7,6 +7,7 @@
 
 mod connections;
 mod control;
+mod debugger;
 mod jobs;
 mod problem;
 mod program_routes;
@@ -50,8 +51,8 @@ use utoipa_axum::router::OpenApiRouter;
 
 /// Threads that answer.
 const ANSWERING: usize = 2;
-/// Threads that load templates and clone them.
-const BLOCKING: usize = 16;
+/// Threads that load templates and clone them, and those of debuggers.
+const BLOCKING: usize = 16 + debugger::DEBUGGERS;
 /// Connections of clients with a token, a quarter of all at most. The others are those of the socket's owner.
 const CONTROL_CONNECTIONS: usize = 64;
 

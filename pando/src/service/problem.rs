@@ -167,7 +167,8 @@ impl From<ManagerError> for Problem {
             ManagerError::Ended { .. }
             | ManagerError::NotFrozen { .. }
             | ManagerError::NotIdle { .. }
-            | ManagerError::CannotSleep { .. } => (StatusCode::CONFLICT, "wrong-state"),
+            | ManagerError::CannotSleep { .. }
+            | ManagerError::NotPossible { .. } => (StatusCode::CONFLICT, "wrong-state"),
             ManagerError::Template(error) | ManagerError::Creation { error, .. } => of_template(error),
             ManagerError::Launch(error) | ManagerError::Network(NetworkError::Launch(error)) => of_launch(error),
             ManagerError::Network(NetworkError::NotListening(_)) => (StatusCode::CONFLICT, "port-unavailable"),

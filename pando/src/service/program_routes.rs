@@ -3,7 +3,7 @@
 
 use super::problem::Problem;
 use super::queries::{EndOfInputQuery, KillQuery, LINES};
-use super::{jobs, watch};
+use super::{debugger, jobs, watch};
 use crate::api;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
@@ -115,6 +115,29 @@ pub(super) async fn watch_files(
 ) -> RouteResult<Response> {
     let events = watch::watch(&*manager.find(&id)?, &query.path, query.recursive).await?;
     Ok(([(header::CONTENT_TYPE, LINES)], events).into_response())
+}
+
+/// The process to debug.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DebugQuery {
+    /// Its number in the cell [default: the first process].
+    process: Option<u64>,
+}
+
+/// Attaches a debugger to a running cell: the request's body is the bytes of gdb's remote protocol from gdb, the answer those for gdb.
+///
+/// The cell is halted when the answer begins. When gdb detaches or the client disconnects, all breakpoints are removed, and the cell goes
+/// on. A cell that sleeps wakes up. One client at a time can debug a cell.
+#[utoipa::path(post, path = "/v1/cells/{cell}/debug", params(("cell" = String, Path, description = "The cell's number or name."), DebugQuery), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = "4XX", body = api::Problem)))]
+pub(super) async fn debug(
+    State(manager): State<Arc<Manager>>,
+    Path(id): Path<String>,
+    Query(query): Query<DebugQuery>,
+    body: Body,
+) -> RouteResult<Response> {
+    let answer = debugger::debug(&manager.find(&id)?, query.process, body).await?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], answer).into_response())
 }
 
 /// Returns the changes of a running cell's root file system, as a layer of a container image: a tar archive with whiteouts.

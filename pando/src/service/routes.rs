@@ -47,7 +47,7 @@ struct Description;
 /// All routes, with their description.
 pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
     // After the first line, their bodies have no time limit.
-    let streams = OpenApiRouter::new().routes(routes!(attach)).routes(routes!(program_routes::exec));
+    let streams = OpenApiRouter::new().routes(routes!(attach)).routes(routes!(program_routes::exec)).routes(routes!(program_routes::debug));
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(server))
         .routes(routes!(metrics))

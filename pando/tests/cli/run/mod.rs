@@ -3,7 +3,7 @@
 
 mod checkpoint;
 mod confinement;
-mod debug;
+pub(crate) mod debug;
 mod limits;
 mod live;
 mod memory;

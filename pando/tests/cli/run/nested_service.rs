@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando serve` in a cell: templates, clones and clients, as on a host.
 
+use super::debug;
 use crate::case::{PANDO, as_shell, text};
 use pando_testing::{host_program, needs_kvm};
 use std::path::Path;
@@ -41,6 +42,19 @@ fn a_service_in_a_cell_runs_programs() {
         pando ps --json | wc -l";
     let outcome = beside_service(12, script);
     prints(&outcome, "1\nbeside\nstatus 4\n3000000\nbegun\n42\n3\n7\n/usr\nstatus 137\n0\n");
+}
+
+#[test]
+fn gdb_attaches_to_a_cell_of_a_service_in_a_cell() {
+    if !debug::is_possible() {
+        return;
+    }
+    let script = "pando run -d --name sleeper sleep 1000 >/dev/null; \
+        gdb -nx -batch -ex 'set debuginfod enabled off' -ex 'set remotetimeout 100' -ex 'target remote | pando debug sleeper' \
+        -ex 'info threads' -ex detach /bin/sleep 2>/dev/null; \
+        pando exec sleeper echo goes on; pando kill sleeper";
+    let outcome = beside_service(6, script);
+    debug::contains(text(&outcome.stdout), &["Thread 1.1 (sleep)", "detached]", "goes on\n"]);
 }
 
 #[test]

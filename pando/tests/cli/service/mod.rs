@@ -5,6 +5,7 @@ mod admission;
 mod attach;
 mod cell_use;
 mod control;
+mod debugging;
 mod detached;
 mod host_limits;
 mod lifecycle;

@@ -12,21 +12,26 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use tempfile::TempDir;
 
 /// Whether gdb can debug a program in a cell on this machine.
-fn is_possible() -> bool {
+pub(crate) fn is_possible() -> bool {
     is_kvm_available() && are_installed(&["gdb", "gcc"])
 }
 
 /// A directory with a compiled program.
-struct Compiled(TempDir);
+pub(crate) struct Compiled(TempDir);
 
 impl Compiled {
-    fn new(source: &str, options: &[&str]) -> Compiled {
+    pub(crate) fn new(source: &str, options: &[&str]) -> Compiled {
         let place = tempfile::tempdir().expect("there is room");
         fs::write(place.path().join("program.c"), source).expect("there is room");
         let mut compiler = Command::new(host_program("gcc"));
         compiler.args(["-g", "-O0", "-Wall", "-Werror", "-pthread", "-o", "program", "program.c"]).args(options);
         assert!(compiler.current_dir(place.path()).status().expect("gcc starts").success());
         Compiled(place)
+    }
+
+    /// The directory; the program is called `program`.
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn steps(options: &[&str]) -> Compiled {
@@ -42,12 +47,24 @@ impl Compiled {
 
 /// The output and errors of gdb's commands for a program.
 fn gdb(place: &Path, program: &str, commands: &[&str]) -> String {
+    gdb_with(place, program, &[], commands)
+}
+
+/// The same, with further variables of the environment.
+pub(crate) fn gdb_with(place: &Path, program: &str, variables: &[(&str, &Path)], commands: &[&str]) -> String {
     let mut command = Command::new(host_program("gdb"));
     command.args(["-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set pagination off", "-ex", "set remotetimeout 100"]);
     for line in commands {
         command.args(["-ex", line]);
     }
-    let outcome = command.arg(program).current_dir(place).stdin(Stdio::null()).output().expect("gdb starts");
+    let outcome = command
+        .arg(program)
+        .envs(variables.iter().copied())
+        .env_remove("XDG_RUNTIME_DIR")
+        .current_dir(place)
+        .stdin(Stdio::null())
+        .output()
+        .expect("gdb starts");
     format!("{}{}", text(&outcome.stdout), text(&outcome.stderr))
 }
 
@@ -107,7 +124,7 @@ impl Drop for PortServer {
 
 /// Checks that these parts are in a text, in this order.
 #[track_caller]
-fn contains(printed: &str, parts: &[&str]) {
+pub(crate) fn contains(printed: &str, parts: &[&str]) {
     let mut rest = printed;
     for part in parts {
         let Some((_, after)) = rest.split_once(part) else { panic!("`{part}` is missing in {printed}") };
