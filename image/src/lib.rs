@@ -69,7 +69,7 @@ pub use inspect::Kind;
 pub use open_files::{limit_open_files, open_files};
 pub use pando_erofs::{BLOCK_SIZE, Timestamp};
 pub use replaced::Replaced;
-pub use restore::{LaterVersion, LaterVersions};
+pub use restore::{FileOnHost, LaterVersion, LaterVersions};
 pub use scan::{Readable, Scan};
 pub use source::{HostFile, Source};
 pub use update::DirectoryChanges;

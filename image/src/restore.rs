@@ -37,6 +37,17 @@ pub struct LaterVersions {
     pub readable: Vec<LaterVersion>,
 }
 
+/// A file of the host, as an image has recorded it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileOnHost {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The lower twelve bits of its mode.
+    pub permissions: u16,
+}
+
 impl Image {
     /// Prepares a cached image for memory that depends on these files, which are given by their first blocks, and knows these later
     /// versions of files. Nothing else may have been read of the image.
@@ -114,14 +125,15 @@ impl Image {
         Ok(None)
     }
 
-    /// The path on the host of the content that begins with this block, and its size in bytes. `None`: it is a later version.
+    /// The file on the host whose content begins with this block. `None`: it is a later version.
     ///
     /// # Errors
     /// A table is damaged, or no content begins there.
-    pub fn file_of(&self, first: u32) -> Result<Option<(PathBuf, u64)>, BlockError> {
+    pub fn file_of(&self, first: u32) -> Result<Option<FileOnHost>, BlockError> {
         let host = self.host().ok_or(BlockError::Damaged("it has no host files"))?;
         let (extent, later, record) = host.file_at(first)?;
-        Ok(if later.is_some() { None } else { Some((host.tables().path(&record)?, extent.size)) })
+        let found = || Ok(FileOnHost { path: host.tables().path(&record)?, size: extent.size, permissions: record.version.permissions });
+        later.is_none().then(found).transpose()
     }
 
     /// Sets the content of files, by their first blocks. They are not read from the host any more, and their changes do not matter. Content

@@ -81,7 +81,10 @@ impl Disk for ImageDisk {
 
     fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), DiskError> {
         self.image.read_blocks(first.0.into(), buffer).map_err(|error| {
-            self.report(&error);
+            // Readahead reaches behind the last file.
+            if !matches!(error, BlockError::NoFile { .. }) {
+                self.report(&error);
+            }
             DiskError
         })
     }

@@ -248,7 +248,7 @@ fn requests_to_a_cell_do_not_apply_to_its_clones() {
 
 #[test]
 fn requests_to_an_idle_cell_do_not_apply_to_its_clones() {
-    let wishes = [Event::Terminate, Event::Interrupt, Event::Freeze, Event::Control];
+    let wishes = [Event::Terminate, Event::Interrupt, Event::Freeze, Event::Control, Event::Debug];
     for mut lab in Lab::both() {
         // It wakes once, handles no events, and idles again.
         let id = lab.launch(|asm| {

@@ -5,7 +5,7 @@
 use super::KeptImage;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use pando_image::{BlockError, Image};
+use pando_image::{BlockError, FileOnHost, Image};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,6 +18,8 @@ const CONFIGURATION: &str = "/etc";
 const CONTENT_MAX: u64 = 256 << 10;
 /// Maximal bytes of all files of a template's images.
 pub(super) const CONTENTS_MAX: u64 = 1 << 20;
+/// Keys and passwords are not copied to files that may be passed on.
+const READABLE_BY_EVERYONE: u16 = 0o004;
 const BLOCK: usize = 4096;
 
 /// The content of a file; in a template's recipe as base64.
@@ -60,8 +62,9 @@ impl KeptImage {
             if self.contents.contains_key(first) {
                 continue;
             }
-            let Some((path, size)) = image.file_of(*first)? else { continue };
-            if path.starts_with(Path::new(CONFIGURATION)) && size <= CONTENT_MAX.min(room.saturating_sub(added)) {
+            let Some(FileOnHost { path, size, permissions }) = image.file_of(*first)? else { continue };
+            let is_public = permissions & READABLE_BY_EVERYONE != 0;
+            if is_public && path.starts_with(Path::new(CONFIGURATION)) && size <= CONTENT_MAX.min(room.saturating_sub(added)) {
                 let mut content = vec![0; (size as usize).next_multiple_of(BLOCK)];
                 // A file that cannot be read now is compared at the start.
                 if image.read_blocks((*first).into(), &mut content).is_ok() {

@@ -70,6 +70,10 @@ impl Zygotes {
 impl System {
     /// Destroys an unused space, unless it becomes the zygote of its program.
     pub(super) fn retire(&mut self, mut memory: Box<AddressSpace>) {
+        // A debugger's breakpoints may be in its code.
+        if self.debugged.is_some() {
+            return destroy(&memory);
+        }
         // When memory is short, no zygote is kept.
         let is_short = memory::is_paged() || memory::left() < memory::total() / 4;
         if is_short {
