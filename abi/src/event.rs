@@ -51,7 +51,7 @@ events! {
     Child = 9,
     /// A call has begun to wait at a port of the cell, or a call that it has posted is over.
     Port = 10,
-    /// The operator begins to debug the cell, or no longer does: the libOS [reports](crate::watch::report::THREADS) its threads.
+    /// The operator begins to debug the cell, or no longer does: the libOS reports its threads.
     Debug = 11,
 }
 

@@ -73,6 +73,9 @@ pub mod report {
     /// The answer to [`Event::Debug`](crate::Event::Debug): the address of the [thread table](crate::thread_table), and the address and the
     /// number of the words that describe the [processes](crate::thread_table::ProcessHead).
     pub const THREADS: u64 = 3;
+    /// A process has ended: its number, and its status as `wait4` returns it. The end of the first process is that of the cell, without a
+    /// report.
+    pub const END: u64 = 4;
 }
 
 /// Words of a reason.

@@ -33,12 +33,13 @@ impl Threads {
     pub(crate) fn read(cell: &dyn WatchedCell, table: u64) -> Result<Threads> {
         let head = cell.words::<HEAD_WORDS>(table)?.map(TableHead::from_words);
         let head = head.filter(|head| head.version == VERSION).ok_or_else(|| Error::other("the cell's table of threads is damaged"))?;
-        let mut records = Vec::new();
-        for index in 0..head.threads.min(MAX_THREADS as u64) {
-            let address = table.wrapping_add((HEAD_WORDS as u64 + index * RECORD_WORDS as u64) * 8);
-            let Some(words) = cell.words(address)? else { break };
-            records.push(ThreadRecord::from_words(words));
-        }
+        let mut bytes = vec![0; head.threads.min(MAX_THREADS as u64) as usize * RECORD_WORDS * 8];
+        let count = cell.read(None, table.wrapping_add(HEAD_WORDS as u64 * 8), &mut bytes)?;
+        let (words, _) = bytes[..count].as_chunks::<8>();
+        let (records, _) = words.as_chunks::<RECORD_WORDS>();
+        let mut records: Vec<_> = records.iter().map(|words| ThreadRecord::from_words(words.map(u64::from_le_bytes))).collect();
+        // gdb numbers threads in this order.
+        records.sort_by_key(|record| record.number);
         Ok(Threads { running: head.running, records })
     }
 

@@ -27,6 +27,14 @@ pub(super) fn tid(thread: u64) -> Tid {
     Tid::new(thread as usize).unwrap_or(Tid::MIN)
 }
 
+/// The end of a process with a status as `wait4` returns it.
+fn end_of(status: u64) -> StopReason {
+    match (status & 0x7f) as u8 {
+        0 => StopReason::Exited((status >> 8) as u8),
+        signal => StopReason::Terminated(signal::of_linux(signal)),
+    }
+}
+
 impl Debugger<'_> {
     /// The end of the cell, or the reason why it stopped. `None`: it runs, perhaps again.
     ///
@@ -71,6 +79,10 @@ impl Debugger<'_> {
             HaltReason::Exception { .. } => self.after_breakpoint(),
             HaltReason::Syscall => self.resume_cell(resume::DELIVER),
             HaltReason::Report([report::SIGNAL, thread, number, _]) => self.after_signal(thread, number as u8),
+            HaltReason::Report([report::END, process, status, _]) if process == self.process => {
+                self.note_stop(PendingHalt::Nothing)?;
+                Ok(Some(end_of(status)))
+            }
             // The debugger takes no pages, and does not watch for shortages.
             HaltReason::Report(_) | HaltReason::Taken { .. } | HaltReason::Shortage => self.resume_cell(resume::CONTINUE),
         }
@@ -134,12 +146,12 @@ impl Debugger<'_> {
 
     fn after_step(&mut self) -> Result<Option<StopReason>> {
         if let Some(address) = self.stepped_over.take() {
-            self.breakpoints.rearm(self.cell, self.space(self.threads.running), address)?;
+            self.breakpoints.rearm(self.cell, self.space(self.threads.running)?, address)?;
             return self.resume_cell(resume::CONTINUE);
         }
         let running = self.threads.running;
         let is_own = self.threads.get(running).is_some_and(|record| record.process == self.process);
-        if is_own && let Some(addr) = self.watchpoints.changed(self.cell, self.space(running))? {
+        if is_own && let Some(addr) = self.watchpoints.changed(self.cell, self.space(running)?)? {
             self.note_stop(PendingHalt::Nothing)?;
             return Ok(Some(StopReason::Watch { tid: tid(running), kind: WatchKind::Write, addr }));
         }
@@ -157,8 +169,9 @@ impl Debugger<'_> {
         let registers = self.cell.registers()?;
         let (running, address) = (self.threads.running, registers.rip.wrapping_sub(1));
         let process = self.threads.get(running).map(|record| record.process);
-        let (own, space) = (self.space(self.process), self.space(running));
-        let is_inherited = || space == own || self.breakpoints.is_inherited(self.cell, own, space, address);
+        let space = self.space(running)?;
+        let shares_memory = self.threads.of(self.process).any(|record| Some(record.space as u32) == space);
+        let is_inherited = || shares_memory || self.breakpoints.is_inherited(self.cell, space, address);
         let is_ours = match process == Some(self.process) {
             true => self.breakpoints.contains(address),
             false => self.breakpoints.is_known(address) && is_inherited(),
@@ -177,15 +190,20 @@ impl Debugger<'_> {
         }
         // A fork has inherited it, or shares the program's memory until it executes a program of its own.
         self.breakpoints.write_original(self.cell, space, address)?;
-        if space != own {
+        if !shares_memory {
             return self.resume_cell(resume::CONTINUE);
         }
         self.stepped_over = Some(address);
         self.resume_cell(resume::STEP)
     }
 
-    /// Lets the cell continue without a stop for gdb.
+    /// Lets the cell continue without a stop for gdb, unless gdb waits for one: the halt that it has asked for was not made, because the
+    /// cell halted before.
     fn resume_cell(&mut self, how: u64) -> Result<Option<StopReason>> {
+        if self.is_interrupted && how != resume::STEP {
+            let halt = if how == resume::DELIVER { PendingHalt::Exception } else { PendingHalt::Nothing };
+            return self.stop(halt, self.own_thread(), Signal::SIGINT);
+        }
         self.cell.resume(how)?;
         Ok(None)
     }
@@ -198,11 +216,11 @@ impl Debugger<'_> {
     /// Ends all single steps: those of watched threads, and one that was not completed because another thread stopped. gdb sees no trap
     /// flag, and a program that continues without gdb gets no debug exception.
     fn note_stop(&mut self, halt: PendingHalt) -> Result<()> {
-        (self.halt, self.is_running) = (halt, false);
+        (self.halt, self.is_running, self.is_interrupted) = (halt, false, false);
         let stepped_over = self.stepped_over.take();
         if let Some(address) = stepped_over {
             // The process that steps over it hits it again. The memory may be gone, and the breakpoint with it.
-            let _ = self.breakpoints.rearm(self.cell, self.space(self.process), address);
+            let _ = self.space(self.process).and_then(|space| self.breakpoints.rearm(self.cell, space, address));
         }
         if self.stepping.take().is_none() && stepped_over.is_none() && self.watchpoints.is_empty() {
             return Ok(());

@@ -24,7 +24,11 @@ use pando_abi::thread_table::ThreadRecord;
 use processes::ProcessDescription;
 use resume::ResumeActions;
 pub use session::{AttachError, AttachedDebugger, serve};
+use std::io::{Error, ErrorKind, Result};
 use watchpoints::Watchpoints;
+
+/// A space of the cell; `None`: the one in which it continues.
+type Space = Option<u32>;
 
 /// The trap flag.
 const TRAP_FLAG: u64 = 1 << 8;
@@ -72,6 +76,8 @@ struct Debugger<'a> {
     stepped_over: Option<u64>,
     /// gdb has let the cell run, and was not told of a stop since.
     is_running: bool,
+    /// gdb has asked for a stop, and was not told of one since.
+    is_interrupted: bool,
     /// The cell is not debugged any more.
     is_released: bool,
 }
@@ -94,6 +100,7 @@ impl<'a> Debugger<'a> {
             stepping: None,
             stepped_over: None,
             is_running: true,
+            is_interrupted: false,
             is_released: false,
         }
     }
@@ -105,9 +112,12 @@ impl<'a> Debugger<'a> {
         running.or_else(|| self.threads.of(self.process).next()).map_or(self.process, |record| record.number)
     }
 
-    /// The space of a thread; `None`, that of the running one, if the thread is unknown.
-    fn space(&self, thread: u64) -> Option<u32> {
+    /// The space of a thread; of one that is unknown, that of the process that gdb debugs.
+    ///
+    /// # Errors
+    /// The process has ended.
+    fn space(&self, thread: u64) -> Result<Space> {
         let record = self.threads.get(thread).or_else(|| self.threads.of(self.process).next());
-        record.map(|record| record.space as u32)
+        record.map(|record| Some(record.space as u32)).ok_or_else(|| Error::from(ErrorKind::NotFound))
     }
 }

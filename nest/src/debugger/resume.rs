@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Resuming the cell as gdb requests.
 
-use super::{Debugger, PendingHalt};
+use super::{Debugger, PendingHalt, Space};
 use crate::watched_cell::StateAccess;
 use gdbstub::common::{Signal, Tid};
 use gdbstub::target::ext::base::multithread::{
@@ -44,10 +44,8 @@ impl Debugger<'_> {
 
     /// Removes all breakpoints from the halted cell, ends the watch, and lets the cell continue with what it was halted by.
     pub(super) fn release(&mut self) -> Result<(), Error> {
-        let spaces: BTreeSet<Option<u32>> = self.threads.records.iter().map(|record| Some(record.space as u32)).collect();
-        let spaces: Vec<Option<u32>> = spaces.into_iter().collect();
-        let own = self.space(self.process);
-        self.breakpoints.clear(self.cell, own, &spaces);
+        let spaces: BTreeSet<Space> = self.threads.records.iter().map(|record| Some(record.space as u32)).collect();
+        self.breakpoints.clear(self.cell, self.space(self.process).ok(), &spaces);
         // A signal that is about to take effect does so: that is the answer if there is no other.
         let how = if self.halt == PendingHalt::Exception { resume::DELIVER } else { resume::CONTINUE };
         self.cell.unwatch()?;
@@ -64,7 +62,7 @@ impl Debugger<'_> {
         let mut how = self.answer_halt(&actions)?;
         self.stepping = actions.step;
         if !self.watchpoints.is_empty() {
-            self.watchpoints.remember(self.cell, self.space(self.process))?;
+            self.watchpoints.remember(self.cell, self.space(self.process)?)?;
             for record in self.threads.of(self.process) {
                 self.set_trap_flag(record.number, true)?;
             }

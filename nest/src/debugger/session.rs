@@ -114,7 +114,8 @@ impl<'a> AttachedDebugger<'a> {
             }
             let Some(left) = ANSWER_MAX.checked_sub(began.elapsed()) else { return Err(AttachError::NoAnswer) };
             // gdb writes nothing before it gets an answer, except that it repeats its first packet.
-            session.wait(Some(left), true)?;
+            let has_room = session.input.len() < PACKET_SIZE;
+            session.wait(Some(left), has_room)?;
             if !session.is_open {
                 return Err(AttachError::Disconnected);
             }
@@ -183,6 +184,7 @@ impl Session<'_> {
                 },
                 GdbStubStateMachine::CtrlCInterrupt(stub) => {
                     // The halt is reported when it has come about.
+                    self.debugger.is_interrupted = true;
                     self.debugger.cell.halt()?;
                     stub.interrupt_handled(&mut self.debugger, None::<StopReason>).map_err(broken)?
                 }
@@ -247,7 +249,7 @@ impl Session<'_> {
         while !is_stopped {
             self.forget_events()?;
             match self.debugger.stop_reason()? {
-                Some(StopReason::Exited(_) | StopReason::Terminated(_)) => return Ok(()),
+                Some(StopReason::Exited(_) | StopReason::Terminated(_)) if self.debugger.is_running => return Ok(()),
                 Some(_) => is_stopped = true,
                 None => {
                     cell.halt()?;

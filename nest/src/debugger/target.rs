@@ -61,7 +61,8 @@ impl MultiThreadBase for Debugger<'_> {
     }
 
     fn read_addrs(&mut self, address: u64, data: &mut [u8], tid: Tid) -> TargetResult<usize, Self> {
-        let count = self.cell.read(self.space(tid.get() as u64), address, data).map_err(|_| TargetError::NonFatal)?;
+        let read = self.space(tid.get() as u64).and_then(|space| self.cell.read(space, address, data));
+        let count = read.map_err(|_| TargetError::NonFatal)?;
         if count == 0 && !data.is_empty() {
             return Err(TargetError::NonFatal);
         }
@@ -72,7 +73,8 @@ impl MultiThreadBase for Debugger<'_> {
     fn write_addrs(&mut self, address: u64, data: &[u8], tid: Tid) -> TargetResult<(), Self> {
         let mut bytes = data.to_vec();
         self.breakpoints.insert_into(address, &mut bytes);
-        self.cell.write(self.space(tid.get() as u64), address, &bytes).map_err(|_| TargetError::NonFatal)?;
+        let written = self.space(tid.get() as u64).and_then(|space| self.cell.write(space, address, &bytes));
+        written.map_err(|_| TargetError::NonFatal)?;
         self.breakpoints.note_written(address, data);
         Ok(())
     }
@@ -123,13 +125,12 @@ impl HwWatchpoint for Debugger<'_> {
 
 impl SwBreakpoint for Debugger<'_> {
     fn add_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
-        let space = self.space(self.process);
-        self.breakpoints.add(self.cell, space, address).map_err(|_| TargetError::NonFatal)
+        let added = self.space(self.process).and_then(|space| self.breakpoints.add(self.cell, space, address));
+        added.map_err(|_| TargetError::NonFatal)
     }
 
     fn remove_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
-        let space = self.space(self.process);
-        Ok(self.breakpoints.remove(self.cell, space, address))
+        Ok(self.breakpoints.remove(self.cell, self.space(self.process).ok(), address))
     }
 }
 

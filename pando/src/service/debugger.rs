@@ -49,7 +49,9 @@ pub(super) async fn debug(cell: &Arc<ManagedCell>, process: Option<u64>, body: B
     // It ends when the client disconnects, which ends the thread's wait.
     tokio::spawn(copy_input(Incoming::new(body), mailbox));
     let refused = |error: AttachError| match error {
-        AttachError::Operator(error) => Problem::server(format!("cannot debug cell {number}: {error}")),
+        AttachError::Operator(error) if error.kind() != ErrorKind::WouldBlock => {
+            Problem::server(format!("cannot debug cell {number}: {error}"))
+        }
         error => Problem::state(format!("cannot debug cell {number}: {error}")),
     };
     attached.await.map_err(Problem::server)?.map_err(refused)?;

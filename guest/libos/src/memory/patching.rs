@@ -180,7 +180,7 @@ impl AddressSpace {
             let Some(patched) = self.patches.site(site) else { continue };
             // Without memory for a copy of the page, it stays.
             if memory::write_in(self.space.0.into(), site, &patched.original).is_ok() {
-                self.patches.give_up(site, false);
+                self.patches.remove(site);
             }
         }
     }

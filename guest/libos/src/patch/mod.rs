@@ -249,16 +249,23 @@ impl Patches {
         self.sites.get(&site)
     }
 
-    /// Removes a patch whose original bytes have been restored or unmapped. The site traps more often before it is patched again;
-    /// `for_good`: it is never patched again.
-    pub fn give_up(&mut self, site: u64, for_good: bool) {
+    /// Removes a patch whose original bytes have been restored or unmapped.
+    pub fn remove(&mut self, site: u64) {
         if let Some(patched) = self.sites.remove(&site) {
             self.trampolines.remove(&patched.trampoline.start);
             self.given_up += 1;
         }
         if let Some(traps) = self.traps.get_mut(&site) {
-            traps.due = traps.due.filter(|_| !for_good).map(|due| due.saturating_mul(BACKOFF));
             traps.count = 0;
+        }
+    }
+
+    /// Removes such a patch because it did not last. The site traps more often before it is patched again; `for_good`: it is never patched
+    /// again.
+    pub fn give_up(&mut self, site: u64, for_good: bool) {
+        self.remove(site);
+        if let Some(traps) = self.traps.get_mut(&site) {
+            traps.due = traps.due.filter(|_| !for_good).map(|due| due.saturating_mul(BACKOFF));
         }
     }
 

@@ -10,7 +10,8 @@ use pando_rt::{debug, vector};
 
 use super::System;
 use crate::signals::Signal;
-use crate::thread::Thread;
+use crate::thread::{Thread, ThreadState};
+use crate::user::PATH_MAX;
 
 impl System {
     /// Lists the threads anew, if the cell is debugged.
@@ -18,7 +19,10 @@ impl System {
         let Some(mut table) = self.debugged.take() else { return };
         let (head, records) = table.0.split_at_mut(HEAD_WORDS);
         let mut count = 0;
-        for (thread, words) in self.all_threads().zip(records.chunks_exact_mut(RECORD_WORDS)) {
+        // The running thread has its place also if there are more than the table can have.
+        let running = Some(&*self.thread).filter(|thread| !matches!(thread.stage, ThreadState::Ended));
+        let others = self.others.threads.values().map(|thread| &**thread);
+        for (thread, words) in running.into_iter().chain(others).zip(records.chunks_exact_mut(RECORD_WORDS)) {
             let space = self.process_of(thread.process).map_or(0, |process| process.space.0);
             words.copy_from_slice(&record(thread, space).to_words());
             count += 1;
@@ -57,6 +61,17 @@ impl System {
         answer.unwrap_or(0) == 0
     }
 
+    /// Reports that the running process has ended with this status.
+    pub(super) fn report_end(&mut self, status: u32) {
+        if self.debugged.is_none() {
+            return;
+        }
+        self.list_threads();
+        if debug::announce([report::END, self.process.number.into(), status.into(), 0]).is_err() {
+            self.debugged = None;
+        }
+    }
+
     /// Answers event `Debug`: reports the threads and the processes, and lists the threads as long as the cell is watched.
     pub(super) fn announce_threads(&mut self) {
         if self.debugged.is_none() {
@@ -79,7 +94,8 @@ impl System {
         let mut words = Vec::new();
         for number in self.processes_where(|process| !process.has_ended()).into_iter().take(MAX_THREADS) {
             let Some(process) = self.process_of(number) else { continue };
-            let path = self.files.program_path(number);
+            let mut path = self.files.program_path(number);
+            path.truncate(PATH_MAX);
             let auxiliary = process.auxiliary.iter().chain([&(0, 0)]).flat_map(|&(kind, value)| [kind, value]);
             let head = ProcessHead { number: number.into(), auxiliary: (process.auxiliary.len() as u64 + 1) * 2, path: path.len() as u64 };
             words.extend(head.to_words().into_iter().chain(auxiliary));

@@ -78,6 +78,7 @@ impl System {
         self.process.is_forgotten = forgets;
         self.jobs.ended(number, change);
         self.continue_orphaned_groups(&controlled);
+        self.report_end(change.status());
     }
 
     /// The process groups that may become orphaned with the running process: its own, and those of its children.

@@ -197,6 +197,7 @@ impl System {
             if deadline > clock::now() {
                 // While no thread runs, the deadline of the last time slice does not matter.
                 timer::set(self.due().min(self.network_due().unwrap_or(NO_DEADLINE)));
+                self.list_threads();
                 events::wait(deadline);
                 // No thread has used the CPU meanwhile.
                 self.others.turn_began = clock::running();

@@ -76,34 +76,40 @@ impl Ticker {
         assert_eq!(ended["outcome"]["exit_code"], 7, "{ended}");
     }
 
-    /// Waits until no debugger has the cell any more, which is soon after its client has gone.
-    fn is_released(&self) {
+    /// Waits until no debugger has the cell any more, which is soon after its client has disconnected.
+    fn wait_until_released(&self) {
         wait_until(|| self.fixture.pando(&["exec", "ticker", "busybox", "true"]).status == 0);
     }
 }
 
+/// The number of the program's process, from the refusal that lists all.
+fn process_of<'a>(refused: &'a str, ticker: &Ticker) -> &'a str {
+    let (before, _) = refused.split_once(&format!(" ({}", ticker.compiled.path().display())).expect("it is listed");
+    before.rsplit(' ').next().expect("it has a number")
+}
+
 /// `pando debug` at a port of its choice.
-struct Gateway {
+struct DebugClient {
     process: Child,
     errors: BufReader<ChildStderr>,
     target: String,
 }
 
-impl Gateway {
-    fn start(ticker: &Ticker) -> Gateway {
+impl DebugClient {
+    fn start(ticker: &Ticker) -> DebugClient {
         let mut command = ticker.fixture.command(&["debug", "--port", "0", "ticker"]);
         let mut process = command.stderr(Stdio::piped()).spawn().expect("pando starts");
         let errors = BufReader::new(process.stderr.take().expect("a pipe"));
-        let mut gateway = Gateway { process, errors, target: String::new() };
+        let mut client = DebugClient { process, errors, target: String::new() };
         let mut line = String::new();
-        gateway.errors.read_line(&mut line).expect("it can be read");
+        client.errors.read_line(&mut line).expect("it can be read");
         let (_, port) = line.trim_end().rsplit_once(' ').expect("it names the port");
-        gateway.target = format!("target remote 127.0.0.1:{port}");
-        gateway
+        client.target = format!("target remote 127.0.0.1:{port}");
+        client
     }
 }
 
-impl Drop for Gateway {
+impl Drop for DebugClient {
     fn drop(&mut self) {
         // It has ended, unless the test has failed.
         let _ = self.process.kill();
@@ -206,21 +212,21 @@ fn a_cell_goes_on_when_the_client_of_its_debugger_is_gone() {
         return;
     }
     let ticker = Ticker::dynamic();
-    let gateway = Gateway::start(&ticker);
-    let kill = format!("shell kill -9 {}", gateway.process.id());
-    let printed = ticker.run_gdb(&[&gateway.target, "set breakpoint always-inserted on", "break tick", "continue", &kill, "info threads"]);
+    let client = DebugClient::start(&ticker);
+    let kill = format!("shell kill -9 {}", client.process.id());
+    let printed = ticker.run_gdb(&[&client.target, "set breakpoint always-inserted on", "break tick", "continue", &kill, "info threads"]);
     contains(&printed, &["hit Breakpoint 1, tick (value=1)"]);
-    ticker.is_released();
+    ticker.wait_until_released();
     ticker.obeys("count", "counted");
-    let gateway = Gateway::start(&ticker);
+    let client = DebugClient::start(&ticker);
     let script = format!(
         "import gdb, os, threading\nthreading.Timer(1, lambda: os.kill({}, 9)).start()\ngdb.execute('continue')\n",
-        gateway.process.id()
+        client.process.id()
     );
     fs::write(ticker.compiled.path().join("kill.py"), script).expect("there is room");
-    let printed = ticker.run_gdb(&[&gateway.target, "break tick if total < 0", "source kill.py"]);
+    let printed = ticker.run_gdb(&[&client.target, "break tick if total < 0", "source kill.py"]);
     contains(&printed, &["Breakpoint 1 at"]);
-    ticker.is_released();
+    ticker.wait_until_released();
     ticker.goes_on();
 }
 
@@ -269,7 +275,7 @@ fn requests_that_a_debugger_does_not_allow_are_refused_with_the_reason() {
     let (status, answer) = ticker.service.ask("POST", "/v1/cells/ticker/fork", r#"{"count": 1}"#);
     assert!(status == 409 && answer.contains(reason), "{answer}");
     drop(debugger);
-    ticker.is_released();
+    ticker.wait_until_released();
     let refused = ticker.fixture.pando(&["debug", "--process", "999", "ticker"]);
     contains(&refused.errors, &["cannot debug cell 1: it has no process 999: it has ", "/program)"]);
     for (words, message) in [
@@ -323,6 +329,22 @@ fn a_sleeping_cell_wakes_for_its_debugger() {
     ticker.goes_on();
 }
 
+/// gdb learns that its process has ended. The same program starts again without its breakpoints.
+#[test]
+fn a_cell_goes_on_when_the_debugged_process_has_ended() {
+    if !is_possible() {
+        return;
+    }
+    let ticker = Ticker::start(&[], &[], &["sh", "-c", "exec 3<&0; $0 <&3 & wait $!; exec $0 <&3", "PROGRAM"]);
+    let refused = ticker.fixture.pando(&["debug", "--process", "999", "ticker"]).errors;
+    let number = process_of(&refused, &ticker);
+    let commands = ["set breakpoint always-inserted on", "break main", "set var has_ended = 1", "continue"];
+    let printed = ticker.gdb(&format!("--process {number}"), &commands);
+    contains(&printed, &["Breakpoint 1 at", "exited with code 03]"]);
+    wait_until(|| ticker.output().matches("begun").count() == 2 || ticker.outcome() != Value::Null);
+    ticker.goes_on();
+}
+
 #[test]
 fn gdb_debugs_another_process_of_a_cell() {
     if !is_possible() {
@@ -331,8 +353,7 @@ fn gdb_debugs_another_process_of_a_cell() {
     let ticker = Ticker::start(&[], &[], &["sh", "-c", "exec 3<&0; $0 <&3 & wait $!", "PROGRAM"]);
     let refused = ticker.fixture.pando(&["debug", "--process", "999", "ticker"]).errors;
     contains(&refused, &["it has 1 (", "sh)", "/program)"]);
-    let (before, _) = refused.split_once(&format!(" ({}", ticker.compiled.path().display())).expect("it is listed");
-    let number = before.rsplit(' ').next().expect("it has a number");
+    let number = process_of(&refused, &ticker);
     let printed = ticker.gdb(&format!("--process {number}"), &["break tick", "continue", "backtrace", "detach"]);
     contains(&printed, &["hit Breakpoint 1, tick (value=1)", "count (unused=", "detached"]);
     ticker.obeys("count", "counted");
