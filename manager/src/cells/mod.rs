@@ -322,8 +322,8 @@ impl Manager {
     /// # Errors
     /// It has ended, its programs do not pause, there is not enough memory, or there is no gateway for a copy.
     pub async fn fork(self: &Arc<Self>, source: Arc<ManagedCell>, count: u32) -> Result<Vec<AttachedCell>, ManagerError> {
-        source.refuse_if_debugged("fork")?;
         let permit = self.pool.freeze_permit().await?;
+        source.refuse_if_debugged("fork")?;
         let copied = blocking(move || {
             let _permit = permit;
             source.copy()
@@ -450,11 +450,12 @@ impl Manager {
     /// # Errors
     /// The name exists and `replaces` is not set; the cell has ended, or cannot be frozen or stored.
     pub async fn freeze(&self, cell: Arc<ManagedCell>, name: TemplateName, replaces: bool, by_force: bool) -> Result<(), ManagerError> {
-        cell.refuse_if_debugged("freeze")?;
         let lock = self.pool.lock_name(&name).await;
         // Checked first: a name that exists must not cost the cell its life.
         self.pool.check_free(name.clone(), replaces).await?;
         let permit = self.pool.freeze_permit().await?;
+        // A debugger may have come meanwhile: its breakpoints would be in the template.
+        cell.refuse_if_debugged("freeze")?;
         cell.freeze(name, (lock, permit), by_force).await
     }
 

@@ -20,11 +20,11 @@ pub(super) struct Breakpoints {
     removed: BTreeMap<u64, Breakpoint>,
 }
 
-/// What a breakpoint replaces.
+/// The code that a breakpoint replaces, and the code before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Breakpoint {
     byte: u8,
-    /// The program's code in the same page before it.
+    /// In the same page.
     before: Vec<u8>,
 }
 
