@@ -202,10 +202,10 @@ impl Manifest {
             // Created again, it has images for sessions that are paused.
             return Err(TemplateError::Changed(self.name.clone()));
         }
-        let needs_images = self.standard || images.is_none();
+        let can_do_without = !self.standard && images.is_some();
         match self.find_in(environment, images) {
             // As if the template had none: an image is damaged, or it is not the one of the creation.
-            Err(TemplateError::View(ViewError::Image(_)) | TemplateError::Changed(_)) if !needs_images => self.find_in(environment, None),
+            Err(TemplateError::View(ViewError::Image(_)) | TemplateError::Changed(_)) if can_do_without => self.find_in(environment, None),
             found => found,
         }
     }

@@ -5,7 +5,7 @@
 use super::KeptImage;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use pando_image::{BlockError, FileOnHost, Image};
+use pando_image::{BLOCK_SIZE, BlockError, FileOnHost, Image};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,6 @@ const CONTENT_MAX: u64 = 256 << 10;
 pub(super) const CONTENTS_MAX: u64 = 1 << 20;
 /// Keys and passwords are not copied to files that may be passed on.
 const READABLE_BY_EVERYONE: u16 = 0o004;
-const BLOCK: usize = 4096;
 
 /// The content of a file; in a template's recipe as base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +64,7 @@ impl KeptImage {
             let Some(FileOnHost { path, size, permissions }) = image.file_of(*first)? else { continue };
             let is_public = permissions & READABLE_BY_EVERYONE != 0;
             if is_public && path.starts_with(Path::new(CONFIGURATION)) && size <= CONTENT_MAX.min(room.saturating_sub(added)) {
-                let mut content = vec![0; (size as usize).next_multiple_of(BLOCK)];
+                let mut content = vec![0; size.next_multiple_of(BLOCK_SIZE) as usize];
                 // A file that cannot be read now is compared at the start.
                 if image.read_blocks((*first).into(), &mut content).is_ok() {
                     content.truncate(size as usize);
