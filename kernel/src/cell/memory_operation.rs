@@ -5,7 +5,7 @@
 //! operation is bounded, or works in steps and returns [`OperationProgress::More`], so that none keeps the kernel for long.
 
 use super::virtual_registers::RESERVED_PAGES;
-use crate::memory::{Block, CopyAuthority, Count, Frames, Lookup, MemoryError, PageSpan, SpaceSet, View};
+use crate::memory::{Block, CopyAuthority, Count, DecodedEntry, Frames, Lookup, MemoryError, PageSpan, SpaceSet};
 use pando_abi::layout::SYSTEM_SLOT;
 use pando_abi::limits::MAX_WRITE_BYTES;
 use pando_abi::memory::inspected::{self, LARGE, LAZY, RESIDENT, TAKEN};
@@ -338,11 +338,11 @@ fn remaining(range: &PageSpan) -> OperationProgress {
 fn describe(found: Option<Lookup>) -> u64 {
     let Some(found) = found else { return 0 };
     let permissions = found.permissions().map_or(0, Permissions::bits);
-    match found.view {
-        View::Page { .. } => permissions | RESIDENT | if found.level > 1 { LARGE } else { 0 },
-        View::Lazy { large, .. } => permissions | LAZY | if large { LARGE } else { 0 },
-        View::Block { block, .. } => permissions | LAZY | inspected::block(block.number),
-        View::Taken { .. } => permissions | TAKEN,
-        View::Empty | View::Table { .. } => 0,
+    match found.decoded {
+        DecodedEntry::Page { .. } => permissions | RESIDENT | if found.level > 1 { LARGE } else { 0 },
+        DecodedEntry::Lazy { large, .. } => permissions | LAZY | if large { LARGE } else { 0 },
+        DecodedEntry::Block { block, .. } => permissions | LAZY | inspected::block(block.number),
+        DecodedEntry::Taken { .. } => permissions | TAKEN,
+        DecodedEntry::Empty | DecodedEntry::Table { .. } => 0,
     }
 }

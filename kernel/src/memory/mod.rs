@@ -69,4 +69,4 @@ pub use rules::Rules;
 pub use spaces::{ClockHand, PageSpan, SpaceSet};
 pub(crate) use spaces::{CopyBetweenError, TreeCursor, WrittenPages, copy_between, copy_pages};
 pub use taken::{SwapNumber, TakenPage};
-pub use tree::{Count, Lookup, View};
+pub use tree::{Count, DecodedEntry, Lookup};

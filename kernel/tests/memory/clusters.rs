@@ -4,7 +4,7 @@
 
 use crate::{ARENA_OF_TREES, REGISTRY};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SpaceIndex};
-use pando_kernel::memory::{Access, AccountId, CopyAuthority, FaultOutcome, Frames, PageSpan, Rules, SpaceSet, View};
+use pando_kernel::memory::{Access, AccountId, CopyAuthority, DecodedEntry, FaultOutcome, Frames, PageSpan, Rules, SpaceSet};
 use pando_machine::PageCount;
 use pando_machine::sim::{Sim, SimConfig};
 use pando_testing::lab::seeds;
@@ -72,7 +72,10 @@ fn store(frames: &mut Frames, set: &mut SpaceSet, page: u64, value: u64) -> bool
         frames.release(frame);
     }
     let root = set.inspect(frames, SpaceIndex(0), page * PAGE_SIZE).expect("an address").expect("it is mapped");
-    assert!(root.is_owned && matches!(root.view, View::Page { writable: true, .. }), "page {page} is not exclusive after {fault:?}");
+    assert!(
+        root.is_owned && matches!(root.decoded, DecodedEntry::Page { writable: true, .. }),
+        "page {page} is not exclusive after {fault:?}"
+    );
     set.write(frames, page * PAGE_SIZE, &value.to_le_bytes(), CopyAuthority::Cell).expect("it is exclusive");
     fault != FaultOutcome::Spurious
 }

@@ -12,8 +12,8 @@ use pando_abi::layout::SLOT_SIZE;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_kernel::memory::{
-    Access, AccountId, BlockRequest, ClockHand, CopyAuthority, CopyError, DiskId, FaultOutcome, Frames, MemoryError, PageSpan, Rules,
-    SpaceSet, TakenPage, Usage, View,
+    Access, AccountId, BlockRequest, ClockHand, CopyAuthority, CopyError, DecodedEntry, DiskId, FaultOutcome, Frames, MemoryError,
+    PageSpan, Rules, SpaceSet, TakenPage, Usage,
 };
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{EntryIndex, HostError, Machine, PageCount};
@@ -213,7 +213,7 @@ impl Trees {
         };
         let lost = memory.page(memory.current(), address).is_some_and(|page| page.lost);
         let found = set.inspect(&self.frames, set.current(), address).expect("an address of the cell's");
-        let lazy = found.is_some_and(|found| matches!(found.view, View::Lazy { .. }));
+        let lazy = found.is_some_and(|found| matches!(found.decoded, DecodedEntry::Lazy { .. }));
         let resolved = loop {
             let resolved = set.resolve(&mut self.frames, address, access);
             self.frames.forget_unreadable();

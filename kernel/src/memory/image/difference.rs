@@ -11,7 +11,7 @@ use crate::limits::{COMPARED_PAGES, DIFFERENCE_PIECE, PROTECTED_PAGES, RECORD_CH
 use crate::memory::block::DiskId;
 use crate::memory::frames::Frames;
 use crate::memory::spaces::{MountSource, SpaceSet};
-use crate::memory::tree::{Comparison, Entry, Lookup, TREE_PAGES, Tree, View};
+use crate::memory::tree::{Comparison, DecodedEntry, Entry, Lookup, TREE_PAGES, Tree};
 use pando_abi::cell_image::TreeOrigin;
 use pando_machine::{Arena, FRAME_SIZE, FRAMES_PER_HUGE_FRAME, FrameId};
 use std::mem;
@@ -105,7 +105,7 @@ impl MemoryDifference {
                 continue;
             };
             // Present pages are listed one by one: each has its own bytes.
-            let end = if matches!(own.view, View::Page { .. }) { *page + 1 } else { end.min(TREE_PAGES) };
+            let end = if matches!(own.decoded, DecodedEntry::Page { .. }) { *page + 1 } else { end.min(TREE_PAGES) };
             let (change, pair) = list(frames, *page..end, (&own, &base), backing, &mut piece.held);
             if let Some(change) = change {
                 add(run, record, change);
@@ -114,7 +114,7 @@ impl MemoryDifference {
             piece.pairs.extend(pair);
             *page = end;
             is_within_large =
-                own.level > 1 && matches!(own.view, View::Page { .. }) && !end.is_multiple_of(u64::from(FRAMES_PER_HUGE_FRAME));
+                own.level > 1 && matches!(own.decoded, DecodedEntry::Page { .. }) && !end.is_multiple_of(u64::from(FRAMES_PER_HUGE_FRAME));
         }
         let ends_tree = *page >= TREE_PAGES;
         // The mappings of pages come before their bytes.
@@ -207,25 +207,25 @@ fn list(
     if let Some(block) = Tree::block_of(frames, own) {
         return (replace(block), None);
     }
-    let permissions = match own.view {
-        View::Page { permissions, .. } => permissions,
-        View::Lazy { permissions, large } => return (replace(Entry::lazy(permissions, large)), None),
-        View::Taken { number, permissions } => return (replace(Entry::taken(number, permissions)), None),
-        View::Empty | View::Block { .. } | View::Table { .. } => return (replace(Entry::EMPTY), None),
+    let permissions = match own.decoded {
+        DecodedEntry::Page { permissions, .. } => permissions,
+        DecodedEntry::Lazy { permissions, large } => return (replace(Entry::lazy(permissions, large)), None),
+        DecodedEntry::Taken { number, permissions } => return (replace(Entry::taken(number, permissions)), None),
+        DecodedEntry::Empty | DecodedEntry::Block { .. } | DecodedEntry::Table { .. } => return (replace(Entry::EMPTY), None),
     };
     let Some(frame) = own.frame(first) else { return (None, None) };
     // A block of the host's files may have changed when it is read again. Those of a template's own file do not.
     let may_change = Tree::block_of(frames, base)
-        .is_some_and(|entry| !matches!(entry.view(1), View::Block { block, .. } if Some(block.disk) == backing));
-    let below = match base.view {
+        .is_some_and(|entry| !matches!(entry.decode(1), DecodedEntry::Block { block, .. } if Some(block.disk) == backing));
+    let below = match base.decoded {
         _ if may_change => None,
-        View::Page { .. } => base.frame(first),
+        DecodedEntry::Page { .. } => base.frame(first),
         // The block may be given up meanwhile.
-        View::Block { block, .. } => frames.hold_block(block).inspect(|frame| held.push(*frame)),
-        View::Lazy { .. } | View::Empty | View::Taken { .. } | View::Table { .. } => None,
+        DecodedEntry::Block { block, .. } => frames.hold_block(block).inspect(|frame| held.push(*frame)),
+        DecodedEntry::Lazy { .. } | DecodedEntry::Empty | DecodedEntry::Taken { .. } | DecodedEntry::Table { .. } => None,
     };
     // A small page does not come back as a large one.
-    let is_kept = below.is_some() || matches!(base.view, View::Lazy { large, .. } if !large || own.level > 1);
+    let is_kept = below.is_some() || matches!(base.decoded, DecodedEntry::Lazy { large, .. } if !large || own.level > 1);
     let change = match is_kept {
         true if base.permissions() == Some(permissions) => None,
         true => Some(DifferenceOperation::Protect { first, count, permissions }),

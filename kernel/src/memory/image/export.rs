@@ -10,7 +10,7 @@ use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::Frames;
 use crate::memory::prefetch::{CellPage, PageAccess};
 use crate::memory::spaces::{MountSource, SpaceSet};
-use crate::memory::tree::{Lookup, TREE_PAGES, Tree, View, span};
+use crate::memory::tree::{DecodedEntry, Lookup, TREE_PAGES, Tree, span};
 use pando_abi::SpaceIndex;
 use pando_abi::layout::SYSTEM_SLOT;
 use pando_machine::FrameId;
@@ -156,8 +156,8 @@ impl MemoryExport {
 /// The source of a page's bytes, if an image contains them.
 fn content_of(found: &Lookup, frames: &Frames, page: u64, attached: &[DiskId]) -> Option<PageSource> {
     let frame = found.frame(page);
-    let block = match found.view {
-        View::Block { block, .. } => Some(block),
+    let block = match found.decoded {
+        DecodedEntry::Block { block, .. } => Some(block),
         _ => frame.and_then(|frame| frames.block_in(frame)),
     };
     match block {
@@ -173,13 +173,13 @@ fn list_entry(tree: &Tree, frames: &Frames, page: u64, attached: &[DiskId], cont
     let end = (page / span(found.level) + 1) * span(found.level);
     let Some(permissions) = found.permissions() else { return (end, 1) };
     let frame = found.frame(page);
-    let block = match found.view {
-        View::Block { block, .. } => Some(block),
+    let block = match found.decoded {
+        DecodedEntry::Block { block, .. } => Some(block),
         _ => frame.and_then(|frame| frames.block_in(frame)),
     };
     let disk = block.and_then(|block| attached.iter().position(|disk| *disk == block.disk).map(|disk| (disk as u32, block)));
-    let kind = match (found.view, disk) {
-        (View::Lazy { large, .. }, _) => Kind::Lazy { large },
+    let kind = match (found.decoded, disk) {
+        (DecodedEntry::Lazy { large, .. }, _) => Kind::Lazy { large },
         (_, Some((disk, block))) => Kind::Blocks { disk, first: block.number.0.into() },
         _ => {
             let end = end.min(page + PIECE_PAGES);

@@ -7,7 +7,7 @@ use super::tree_index::TreeIndex;
 use crate::limits::{EXPORT_PIECE, EXPORT_TREE};
 use crate::memory::frames::Frames;
 use crate::memory::spaces::SpaceSet;
-use crate::memory::tree::{Comparison, Lookup, TREE_PAGES, Tree, View};
+use crate::memory::tree::{Comparison, DecodedEntry, Lookup, TREE_PAGES, Tree};
 use pando_abi::Permissions;
 use pando_abi::cell_image::{self, ExtentContent, ImageExtent, ImageRecord, TreeOrigin, TreePlace};
 
@@ -94,17 +94,17 @@ fn continues(last: &ImageExtent, next: &ImageExtent) -> bool {
 
 /// The content of pages that one entry spans.
 fn extent_of(frames: &Frames, memory: &SpaceSet, own: &Lookup, (first, end): (u64, u64)) -> ImageExtent {
-    let block = match Tree::block_of(frames, own).map(|entry| entry.view(1)) {
-        Some(View::Block { block, .. }) => Some(block),
+    let block = match Tree::block_of(frames, own).map(|entry| entry.decode(1)) {
+        Some(DecodedEntry::Block { block, .. }) => Some(block),
         _ => None,
     };
-    let content = match (own.view, block) {
+    let content = match (own.decoded, block) {
         // Of a disk that the cell cannot name, the bytes are listed.
         (_, Some(block)) => memory.address_of(block).map_or(ExtentContent::Pages, ExtentContent::Blocks),
-        (View::Page { .. } | View::Block { .. }, None) => ExtentContent::Pages,
-        (View::Lazy { large, .. }, None) => ExtentContent::Lazy { large },
-        (View::Taken { number, .. }, None) => ExtentContent::Taken(number.0),
-        (View::Empty | View::Table { .. }, None) => ExtentContent::Empty,
+        (DecodedEntry::Page { .. } | DecodedEntry::Block { .. }, None) => ExtentContent::Pages,
+        (DecodedEntry::Lazy { large, .. }, None) => ExtentContent::Lazy { large },
+        (DecodedEntry::Taken { number, .. }, None) => ExtentContent::Taken(number.0),
+        (DecodedEntry::Empty | DecodedEntry::Table { .. }, None) => ExtentContent::Empty,
     };
     let permissions = own.permissions().unwrap_or(Permissions::NONE);
     ImageExtent { first, count: end - first, permissions, content }

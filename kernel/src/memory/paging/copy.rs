@@ -11,7 +11,7 @@ use super::residency::BlockAbsence;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::rules::Rules;
 use crate::memory::taken::TakenPage;
-use crate::memory::tree::{Lookup, PATH_TABLES, TREE_PAGES, Tree, View};
+use crate::memory::tree::{DecodedEntry, Lookup, PATH_TABLES, TREE_PAGES, Tree};
 use pando_abi::{Refusal, SpaceIndex};
 use pando_machine::{ExecutableBytes, FRAME_SIZE, FrameId};
 use std::ops::Range;
@@ -175,9 +175,9 @@ impl Tree {
         if authority == CopyAuthority::Cell && !permissions.readable() {
             return Err(CopyError::Refused);
         }
-        Ok(match found.view {
-            View::Block { block, .. } => Some(self.resident_frame(frames, page, block)?),
-            View::Taken { number, .. } => return Err(CopyError::Taken(TakenPage::of_tree(page, number))),
+        Ok(match found.decoded {
+            DecodedEntry::Block { block, .. } => Some(self.resident_frame(frames, page, block)?),
+            DecodedEntry::Taken { number, .. } => return Err(CopyError::Taken(TakenPage::of_tree(page, number))),
             _ => found.frame(page),
         })
     }
@@ -228,12 +228,12 @@ impl Tree {
         if found.permissions().is_none() {
             return Err(CopyError::Refused);
         }
-        if let View::Block { block, .. } = found.view {
+        if let DecodedEntry::Block { block, .. } = found.decoded {
             // Before the lookup in the registry: making room may reclaim this very block.
             frames.ensure(account, PATH_TABLES + 1)?;
             self.resident_frame(frames, page, block)?;
         }
-        if let View::Taken { number, .. } = found.view {
+        if let DecodedEntry::Taken { number, .. } = found.decoded {
             return Err(CopyError::Taken(TakenPage::of_tree(page, number)));
         }
         if is_exclusive(frames, &found) {
@@ -245,9 +245,9 @@ impl Tree {
 
 /// Whether a page is present and has no other holder.
 fn is_exclusive(frames: &Frames, found: &Lookup) -> bool {
-    match found.view {
-        View::Page { frame, .. } if found.level == 1 => found.is_owned && frames.is_exclusive(frame),
-        View::Page { frame, .. } => found.is_owned && frames.is_exclusive_large(frame.huge_frame()),
+    match found.decoded {
+        DecodedEntry::Page { frame, .. } if found.level == 1 => found.is_owned && frames.is_exclusive(frame),
+        DecodedEntry::Page { frame, .. } => found.is_owned && frames.is_exclusive_large(frame.huge_frame()),
         _ => false,
     }
 }

@@ -6,7 +6,7 @@ use super::residency::{BlockAbsence, table_span};
 use crate::limits::FAULT_AROUND;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::taken::SwapNumber;
-use crate::memory::tree::{PATH_TABLES, Tree, View, span};
+use crate::memory::tree::{DecodedEntry, PATH_TABLES, Tree, span};
 use pando_abi::Permissions;
 use pando_machine::FrameId;
 use std::ops::Range;
@@ -91,17 +91,19 @@ impl Tree {
             return Ok(FaultOutcome::Refused);
         }
         let write = access == Access::Write;
-        match found.view {
-            View::Page { writable, .. } if !write || (writable && found.is_owned) => Ok(FaultOutcome::Spurious),
-            View::Page { .. } => self.populate(frames, account, page..page + 1, true).map(|replaced| FaultOutcome::Copied { replaced }),
-            View::Lazy { .. } => {
+        match found.decoded {
+            DecodedEntry::Page { writable, .. } if !write || (writable && found.is_owned) => Ok(FaultOutcome::Spurious),
+            DecodedEntry::Page { .. } => {
+                self.populate(frames, account, page..page + 1, true).map(|replaced| FaultOutcome::Copied { replaced })
+            }
+            DecodedEntry::Lazy { .. } => {
                 let around = self.around(frames, page);
                 // An account that is nearly full still gets the page itself.
                 self.populate(frames, account, around, write)
                     .or_else(|_| self.populate(frames, account, page..page + 1, write))
                     .map(|_| FaultOutcome::Allocated)
             }
-            View::Block { block, .. } => {
+            DecodedEntry::Block { block, .. } => {
                 // Before the lookup in the registry: making room may reclaim this very block.
                 frames.ensure(account, PATH_TABLES + u64::from(write))?;
                 match self.resident_frame(frames, page, block) {
@@ -112,8 +114,8 @@ impl Tree {
                     Err(BlockAbsence::Short(shortage)) => Err(shortage),
                 }
             }
-            View::Taken { number, .. } => Ok(FaultOutcome::Taken(number)),
-            View::Empty | View::Table { .. } => Ok(FaultOutcome::Refused),
+            DecodedEntry::Taken { number, .. } => Ok(FaultOutcome::Taken(number)),
+            DecodedEntry::Empty | DecodedEntry::Table { .. } => Ok(FaultOutcome::Refused),
         }
     }
 
@@ -124,7 +126,7 @@ impl Tree {
         if found.level > 1 {
             return start..start + FAULT_AROUND.min(span(found.level));
         }
-        let same = |other: &u64| self.find(frames, *other).view == found.view;
+        let same = |other: &u64| self.find(frames, *other).decoded == found.decoded;
         let first = (start..page).rev().take_while(same).last().unwrap_or(page);
         let last = (page + 1..start + FAULT_AROUND).take_while(same).last().unwrap_or(page);
         first..last + 1

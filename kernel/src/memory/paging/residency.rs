@@ -7,7 +7,7 @@ use crate::limits::BLOCK_GROUP;
 use crate::memory::block::Block;
 use crate::memory::frames::{Frames, Shortage};
 use crate::memory::taken::TakenPage;
-use crate::memory::tree::{Lookup, TREE_PAGES, Tree, View, span};
+use crate::memory::tree::{DecodedEntry, Lookup, TREE_PAGES, Tree, span};
 use pando_abi::BlockNumber;
 use pando_machine::FrameId;
 use std::ops::Range;
@@ -45,8 +45,8 @@ impl Tree {
     fn wanted(&self, frames: &Frames, page: u64, block: Block) -> BlockRequest {
         let place = u64::from(block.number.0) % BLOCK_GROUP;
         let absent = |page: u64, wanted: Block| {
-            let found = self.find(frames, page).view;
-            matches!(found, View::Block { block, .. } if block == wanted)
+            let found = self.find(frames, page).decoded;
+            matches!(found, DecodedEntry::Block { block, .. } if block == wanted)
                 && frames.frame_of(wanted).is_none()
                 && !frames.is_unreadable(wanted)
         };
@@ -68,20 +68,20 @@ impl Tree {
         while ready.pages.end < pages.end {
             let page = ready.pages.end;
             let first = page == pages.start;
-            let Lookup { view, level, .. } = self.find(frames, page);
-            let length = match view {
-                View::Block { block, .. } if first || ready.blocks => match self.resident_frame(frames, page, block) {
+            let Lookup { decoded, level, .. } = self.find(frames, page);
+            let length = match decoded {
+                DecodedEntry::Block { block, .. } if first || ready.blocks => match self.resident_frame(frames, page, block) {
                     Ok(_) | Err(BlockAbsence::Unreadable) => 1,
                     Err(BlockAbsence::Wanted(wanted)) if first => return Err(MemoryError::Absent(wanted)),
                     Err(BlockAbsence::Short(shortage)) if first => return Err(MemoryError::Short(shortage)),
                     Err(_) => break,
                 },
-                View::Taken { number, .. } if first => return Err(MemoryError::Taken(TakenPage::of_tree(page, number))),
-                View::Taken { .. } => break,
-                _ if ready.blocks || matches!(view, View::Block { .. }) => break,
+                DecodedEntry::Taken { number, .. } if first => return Err(MemoryError::Taken(TakenPage::of_tree(page, number))),
+                DecodedEntry::Taken { .. } => break,
+                _ if ready.blocks || matches!(decoded, DecodedEntry::Block { .. }) => break,
                 _ => span(level) - page % span(level),
             };
-            ready.blocks |= matches!(view, View::Block { .. });
+            ready.blocks |= matches!(decoded, DecodedEntry::Block { .. });
             ready.pages.end = (page + length).min(pages.end);
         }
         Ok(ready)

@@ -7,7 +7,7 @@ use crate::limits::TRACE_PAGES;
 use crate::memory::frames::Frames;
 use crate::memory::paging::Access;
 use crate::memory::prefetch::{PageAccess, PrefetchState, TrainingTrace, VirtualPage};
-use crate::memory::tree::View;
+use crate::memory::tree::DecodedEntry;
 use std::ops::Range;
 
 impl SpaceSet {
@@ -29,7 +29,7 @@ impl SpaceSet {
             return;
         }
         let found = self.tree(page.space, page.slot).map(|tree| tree.find(frames, page.pages.start));
-        let is_exclusive = found.is_some_and(|found| found.is_owned && matches!(found.view, View::Page { writable: true, .. }));
+        let is_exclusive = found.is_some_and(|found| found.is_owned && matches!(found.decoded, DecodedEntry::Page { writable: true, .. }));
         let access = PageAccess { page: page.first(), is_written: access == Access::Write || is_exclusive };
         self.trace.iter_mut().for_each(|trace| trace.accesses.push(access));
     }

@@ -4,7 +4,7 @@
 //! Entries usually have this bit from the start, which spares the CPU setting it. While [accesses are
 //! tracked](Frames::begin_access_tracking), new entries of blocks come without it.
 
-use super::entry::{Entry, View};
+use super::entry::{DecodedEntry, Entry};
 use super::handle::Tree;
 use super::level::{TOP, index, span};
 use crate::memory::frames::Frames;
@@ -13,8 +13,8 @@ use pando_machine::{EntryIndex, FrameId};
 impl Frames {
     /// Records the block that an entry of a last-level table maps, if the CPU has accessed it. `true`: it has.
     pub(super) fn note_accessed_entry(&mut self, entry: Entry) -> bool {
-        match entry.view(1) {
-            View::Page { frame, .. } if entry.is_accessed() => self.note_accessed_frame(frame),
+        match entry.decode(1) {
+            DecodedEntry::Page { frame, .. } if entry.is_accessed() => self.note_accessed_frame(frame),
             _ => false,
         }
     }
@@ -54,7 +54,7 @@ impl Tree {
         let mut table = self.top?;
         for level in (2..=TOP).rev() {
             let entry: EntryIndex = index(page, level);
-            let View::Table { table: below, .. } = Entry(frames.arena().load(table, entry)).view(level) else { return None };
+            let DecodedEntry::Table { table: below, .. } = Entry(frames.arena().load(table, entry)).decode(level) else { return None };
             table = below;
         }
         Some(table)

@@ -2,7 +2,7 @@
 //! The comparison of two trees: the pages at which one differs from the other.
 
 use super::block_entries::block_entry;
-use super::entry::{Entry, View};
+use super::entry::{DecodedEntry, Entry};
 use super::handle::Tree;
 use super::level::{TOP, index, span};
 use super::lookup::Lookup;
@@ -36,18 +36,18 @@ impl Descent {
 
     /// Follows the entry if it links to a table. `false`: it does not.
     fn follow(&mut self, frames: &Frames, page: u64) -> bool {
-        let View::Table { table, .. } = self.entry.view(self.level) else { return false };
+        let DecodedEntry::Table { table, .. } = self.entry.decode(self.level) else { return false };
         self.level -= 1;
         self.entry = Entry(frames.arena().load(table, index(page, self.level)));
         true
     }
 
     fn lookup(self, page: u64) -> Lookup {
-        let view = match self.entry.view(self.level) {
-            View::Block { block, permissions } => View::Block { block: block.offset(page % span(self.level)), permissions },
-            view => view,
+        let decoded = match self.entry.decode(self.level) {
+            DecodedEntry::Block { block, permissions } => DecodedEntry::Block { block: block.offset(page % span(self.level)), permissions },
+            decoded => decoded,
         };
-        Lookup { view, level: self.level, is_owned: false }
+        Lookup { decoded, level: self.level, is_owned: false }
     }
 }
 
@@ -79,9 +79,11 @@ impl Tree {
 
     /// The block that a present page of the registry contains, or that an entry names.
     pub(in crate::memory) fn block_of(frames: &Frames, lookup: &Lookup) -> Option<Entry> {
-        match lookup.view {
-            View::Block { block, permissions } => Some(Entry::block(block, permissions)),
-            View::Page { frame, permissions, .. } if lookup.level == 1 => block_entry(frames, Entry::page(frame, permissions, false)),
+        match lookup.decoded {
+            DecodedEntry::Block { block, permissions } => Some(Entry::block(block, permissions)),
+            DecodedEntry::Page { frame, permissions, .. } if lookup.level == 1 => {
+                block_entry(frames, Entry::page(frame, permissions, false))
+            }
             _ => None,
         }
     }
@@ -92,10 +94,10 @@ fn is_equal(frames: &Frames, page: u64, own: &Lookup, base: &Lookup) -> bool {
     if own.permissions() != base.permissions() {
         return false;
     }
-    match (own.view, base.view) {
-        (View::Empty, View::Empty) => true,
-        (View::Lazy { large, .. }, View::Lazy { large: other, .. }) => large == other,
-        (View::Page { .. }, View::Page { .. }) if own.frame(page) == base.frame(page) => true,
+    match (own.decoded, base.decoded) {
+        (DecodedEntry::Empty, DecodedEntry::Empty) => true,
+        (DecodedEntry::Lazy { large, .. }, DecodedEntry::Lazy { large: other, .. }) => large == other,
+        (DecodedEntry::Page { .. }, DecodedEntry::Page { .. }) if own.frame(page) == base.frame(page) => true,
         _ => Tree::block_of(frames, own).is_some_and(|block| Tree::block_of(frames, base) == Some(block)),
     }
 }

@@ -46,7 +46,7 @@ pub struct Entry(pub(in crate::memory) u64);
 
 /// The decoded content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum DecodedEntry {
     /// Nothing is mapped.
     Empty,
     /// Zero memory that is made present on access.
@@ -153,21 +153,23 @@ impl Entry {
     /// # Panics
     /// The entry is present and points below the arena: the kernel has stored an invalid entry.
     #[must_use]
-    pub fn view(self, level: u8) -> View {
+    pub fn decode(self, level: u8) -> DecodedEntry {
         if self.0 & PRESENT == 0 {
             let permissions = self.permissions();
             return match (self.0 & LAZY != 0, self.named_block()) {
-                (true, _) => View::Lazy { permissions, large: self.0 & LAZY_LARGE != 0 },
-                (false, Some(block)) => View::Block { block, permissions },
-                (false, None) if self.0 & TAKEN != 0 => View::Taken { number: SwapNumber((self.0 >> NUMBER_SHIFT) as u32), permissions },
-                (false, None) => View::Empty,
+                (true, _) => DecodedEntry::Lazy { permissions, large: self.0 & LAZY_LARGE != 0 },
+                (false, Some(block)) => DecodedEntry::Block { block, permissions },
+                (false, None) if self.0 & TAKEN != 0 => {
+                    DecodedEntry::Taken { number: SwapNumber((self.0 >> NUMBER_SHIFT) as u32), permissions }
+                }
+                (false, None) => DecodedEntry::Empty,
             };
         }
         let frame = FrameId::at(self.0 & ADDRESS).expect("entries point into the arena");
         if level > 1 && self.0 & LARGE == 0 {
-            View::Table { table: frame, is_owned: self.0 & WRITE != 0 }
+            DecodedEntry::Table { table: frame, is_owned: self.0 & WRITE != 0 }
         } else {
-            View::Page { frame, permissions: self.permissions(), writable: self.0 & WRITE != 0 }
+            DecodedEntry::Page { frame, permissions: self.permissions(), writable: self.0 & WRITE != 0 }
         }
     }
 
@@ -226,7 +228,7 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, View};
+    use super::{DecodedEntry, Entry};
     use crate::memory::block::{Block, DiskId};
     use pando_abi::{BlockNumber, Permissions};
     use pando_machine::{FrameId, HugeFrame};
@@ -237,16 +239,16 @@ mod tests {
             let permissions = Permissions::from_bits(bits).expect("three bits");
             for flag in [false, true] {
                 let frame = FrameId(513);
-                assert_eq!(Entry::lazy(permissions, flag).view(2), View::Lazy { permissions, large: flag });
-                let page = View::Page { frame, permissions, writable: flag && permissions.writable() };
-                assert_eq!(Entry::page(frame, permissions, flag).view(1), page);
+                assert_eq!(Entry::lazy(permissions, flag).decode(2), DecodedEntry::Lazy { permissions, large: flag });
+                let page = DecodedEntry::Page { frame, permissions, writable: flag && permissions.writable() };
+                assert_eq!(Entry::page(frame, permissions, flag).decode(1), page);
                 let huge_frame = HugeFrame(3);
-                let large = View::Page { frame: huge_frame.first(), permissions, writable: flag && permissions.writable() };
-                assert_eq!(Entry::large_page(huge_frame, permissions, flag).view(2), large);
-                assert_eq!(Entry::table(frame, flag).view(3), View::Table { table: frame, is_owned: flag });
+                let large = DecodedEntry::Page { frame: huge_frame.first(), permissions, writable: flag && permissions.writable() };
+                assert_eq!(Entry::large_page(huge_frame, permissions, flag).decode(2), large);
+                assert_eq!(Entry::table(frame, flag).decode(3), DecodedEntry::Table { table: frame, is_owned: flag });
             }
         }
-        assert_eq!(Entry::EMPTY.view(3), View::Empty);
+        assert_eq!(Entry::EMPTY.decode(3), DecodedEntry::Empty);
     }
 
     #[test]
@@ -256,7 +258,7 @@ mod tests {
                 for permissions in (0..8).filter_map(Permissions::from_bits) {
                     let entry = Entry::block(Block { disk, number }, permissions);
                     assert!(!entry.is_present() && entry.0 >> 44 & 0xff == 0xff, "{entry:x?} leads nowhere");
-                    assert_eq!(entry.view(1), View::Block { block: Block { disk, number }, permissions });
+                    assert_eq!(entry.decode(1), DecodedEntry::Block { block: Block { disk, number }, permissions });
                     let next = Block { disk, number: number.further(512) };
                     assert_eq!(entry.offset(512), Entry::block(next, permissions));
                 }

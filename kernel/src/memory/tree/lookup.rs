@@ -2,7 +2,7 @@
 //! Lookups in a tree: the entry of a page, and counts of present pages.
 
 use super::block_entries::maps_blocks;
-use super::entry::{Entry, View};
+use super::entry::{DecodedEntry, Entry};
 use super::handle::Tree;
 use super::level::{TOP, TREE_PAGES, index, span};
 use crate::memory::frames::Frames;
@@ -14,7 +14,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
     /// The entry; for blocks, that of the requested page.
-    pub view: View,
+    pub decoded: DecodedEntry,
     /// The level of the table that contains it: 1 for a 4 KiB page, 2 for a large one; lazy memory and blocks at any.
     pub level: u8,
     /// Whether every link on the way, and the tree itself, is owned.
@@ -25,20 +25,20 @@ impl Lookup {
     /// The program's permissions there; `None`: nothing is mapped.
     #[must_use]
     pub fn permissions(&self) -> Option<Permissions> {
-        match self.view {
-            View::Lazy { permissions, .. }
-            | View::Block { permissions, .. }
-            | View::Taken { permissions, .. }
-            | View::Page { permissions, .. } => Some(permissions),
-            View::Empty | View::Table { .. } => None,
+        match self.decoded {
+            DecodedEntry::Lazy { permissions, .. }
+            | DecodedEntry::Block { permissions, .. }
+            | DecodedEntry::Taken { permissions, .. }
+            | DecodedEntry::Page { permissions, .. } => Some(permissions),
+            DecodedEntry::Empty | DecodedEntry::Table { .. } => None,
         }
     }
 
     /// The 4 KiB frame of `page`, if it is present.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<FrameId> {
-        match self.view {
-            View::Page { frame, .. } => Some(frame.offset((page % span(self.level)) as u32)),
+        match self.decoded {
+            DecodedEntry::Page { frame, .. } => Some(frame.offset((page % span(self.level)) as u32)),
             _ => None,
         }
     }
@@ -58,21 +58,21 @@ impl Tree {
     #[must_use]
     pub fn find(&self, frames: &Frames, page: u64) -> Lookup {
         let mut is_owned = !self.is_sealed;
-        let Some(mut table) = self.top else { return Lookup { view: View::Empty, level: TOP, is_owned } };
+        let Some(mut table) = self.top else { return Lookup { decoded: DecodedEntry::Empty, level: TOP, is_owned } };
         let mut level = TOP;
         loop {
-            let view = Entry(frames.arena().load(table, index(page, level))).view(level);
-            match view {
-                View::Table { table: next, is_owned: link } => {
+            let decoded = Entry(frames.arena().load(table, index(page, level))).decode(level);
+            match decoded {
+                DecodedEntry::Table { table: next, is_owned: link } => {
                     is_owned &= link;
                     table = next;
                     level -= 1;
                 }
-                View::Block { block, permissions } => {
+                DecodedEntry::Block { block, permissions } => {
                     let block = block.offset(page % span(level));
-                    return Lookup { view: View::Block { block, permissions }, level, is_owned };
+                    return Lookup { decoded: DecodedEntry::Block { block, permissions }, level, is_owned };
                 }
-                _ => return Lookup { view, level, is_owned },
+                _ => return Lookup { decoded, level, is_owned },
             }
         }
     }
@@ -82,16 +82,16 @@ impl Tree {
     #[must_use]
     pub fn count(&self, frames: &Frames, pages: Range<u64>, count: &mut Count) -> u64 {
         let Some(mut table) = self.top else { return pages.end };
-        let view = |table, page, level| Entry(frames.arena().load(table, index(page, level))).view(level);
+        let decoded = |table, page, level| Entry(frames.arena().load(table, index(page, level))).decode(level);
         let (mut level, mut is_alone) = (TOP, frames.is_last_holder(table));
-        while let View::Table { table: below, .. } = view(table, pages.start, level) {
+        while let DecodedEntry::Table { table: below, .. } = decoded(table, pages.start, level) {
             (table, level) = (below, level - 1);
             is_alone &= frames.is_last_holder(table);
         }
         let (size, covered) = (span(level), span(level.max(2)));
         let end = ((pages.start / covered + 1) * covered).min(pages.end);
         for page in (pages.start..end).step_by(size as usize) {
-            if let View::Page { frame, .. } = view(table, page, level) {
+            if let DecodedEntry::Page { frame, .. } = decoded(table, page, level) {
                 let here = size.min(end - page);
                 let is_own = if level == 1 { frames.is_exclusive(frame) } else { frames.is_exclusive_large(frame.huge_frame()) };
                 count.resident += here;
@@ -108,7 +108,7 @@ impl Tree {
             let Some(top) = self.top else { break };
             let (mut table, mut level) = (top, TOP);
             let skip = loop {
-                let View::Table { table: below, .. } = Entry(frames.arena().load(table, index(*page, level))).view(level) else {
+                let DecodedEntry::Table { table: below, .. } = Entry(frames.arena().load(table, index(*page, level))).decode(level) else {
                     break level;
                 };
                 (table, level) = (below, level - 1);

@@ -27,7 +27,7 @@ mod takeable;
 
 pub(in crate::memory) use compare::Comparison;
 pub(in crate::memory) use edit::PATH_TABLES;
-pub use entry::{Entry, View};
+pub use entry::{DecodedEntry, Entry};
 pub use handle::Tree;
 pub use level::TREE_PAGES;
 pub(in crate::memory) use level::{TOP, span};

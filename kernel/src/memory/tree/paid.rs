@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages for which an account pays: those that its cell has written, in a cell that is a clone.
 
-use super::entry::{Entry, View};
+use super::entry::{DecodedEntry, Entry};
 use super::handle::Tree;
 use super::level::{TOP, TREE_PAGES, index, span};
 use crate::memory::frames::{AccountId, Frames};
@@ -26,7 +26,7 @@ impl Tree {
             *budget -= 1;
             let (mut table, mut level) = (top, TOP);
             while level > 1
-                && let View::Table { table: below, .. } = Entry(frames.arena().load(table, index(*page, level))).view(level)
+                && let DecodedEntry::Table { table: below, .. } = Entry(frames.arena().load(table, index(*page, level))).decode(level)
                 && frames.is_paid_by(below, account)
             {
                 (table, level) = (below, level - 1);
@@ -35,13 +35,13 @@ impl Tree {
             let start = *page / size * size;
             if level == 1 {
                 for (page, entry) in (start..).zip(frames.arena().load_table(table)) {
-                    if let View::Page { frame, .. } = Entry(entry).view(1)
+                    if let DecodedEntry::Page { frame, .. } = Entry(entry).decode(1)
                         && frames.is_paid_by(frame, account)
                     {
                         note(page);
                     }
                 }
-            } else if let View::Page { frame, .. } = Entry(frames.arena().load(table, index(*page, level))).view(level)
+            } else if let DecodedEntry::Page { frame, .. } = Entry(frames.arena().load(table, index(*page, level))).decode(level)
                 && frames.is_paid_by(frame, account)
             {
                 (start..start + size).for_each(&mut *note);

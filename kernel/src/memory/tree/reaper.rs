@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The reaper: releases the tables and pages of trees in bounded steps.
 
-use super::entry::{Entry, View};
+use super::entry::{DecodedEntry, Entry};
 use crate::memory::frames::{Frames, Garbage};
 
 impl Frames {
@@ -17,7 +17,7 @@ impl Frames {
                             self.note_accessed_entries(table);
                         }
                         for entry in self.arena().load_table(table) {
-                            self.release_view(Entry(entry).view(level), level);
+                            self.release_decoded(Entry(entry).decode(level), level);
                         }
                         self.retire(table);
                     }
@@ -28,22 +28,22 @@ impl Frames {
     }
 
     /// Adds a holder to the table or page of an entry in a table of `level`.
-    pub(in crate::memory) fn hold_view(&mut self, view: View, level: u8) {
-        match view {
-            View::Table { table, .. } => self.hold(table),
-            View::Page { frame, .. } if level == 1 => self.hold(frame),
-            View::Page { frame, .. } => self.hold_large(frame.huge_frame()),
-            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } => {}
+    pub(in crate::memory) fn hold_decoded(&mut self, decoded: DecodedEntry, level: u8) {
+        match decoded {
+            DecodedEntry::Table { table, .. } => self.hold(table),
+            DecodedEntry::Page { frame, .. } if level == 1 => self.hold(frame),
+            DecodedEntry::Page { frame, .. } => self.hold_large(frame.huge_frame()),
+            DecodedEntry::Empty | DecodedEntry::Lazy { .. } | DecodedEntry::Block { .. } | DecodedEntry::Taken { .. } => {}
         }
     }
 
     /// Releases the page or table of an entry in a table of `level`: a 4 KiB page at once, anything larger in steps.
-    pub(in crate::memory) fn release_view(&mut self, view: View, level: u8) {
-        match view {
-            View::Table { table, .. } => self.discard(Garbage::Table(table, level - 1)),
-            View::Page { frame, .. } if level == 1 => self.release(frame),
-            View::Page { frame, .. } => self.discard(Garbage::Large(frame.huge_frame())),
-            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } => {}
+    pub(in crate::memory) fn release_decoded(&mut self, decoded: DecodedEntry, level: u8) {
+        match decoded {
+            DecodedEntry::Table { table, .. } => self.discard(Garbage::Table(table, level - 1)),
+            DecodedEntry::Page { frame, .. } if level == 1 => self.release(frame),
+            DecodedEntry::Page { frame, .. } => self.discard(Garbage::Large(frame.huge_frame())),
+            DecodedEntry::Empty | DecodedEntry::Lazy { .. } | DecodedEntry::Block { .. } | DecodedEntry::Taken { .. } => {}
         }
     }
 }

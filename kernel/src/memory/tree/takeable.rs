@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Searches for pages that can be taken, and for taken ones.
 
-use super::entry::{Entry, View};
+use super::entry::{DecodedEntry, Entry};
 use super::handle::Tree;
 use super::level::{TOP, TREE_PAGES, index, span};
 use crate::memory::frames::{AccountId, Frames};
@@ -28,20 +28,20 @@ impl Tree {
         let Some(top) = self.top else { return TREE_PAGES..TREE_PAGES };
         while page < TREE_PAGES && budget > 0 {
             let (mut table, mut level) = (top, TOP);
-            let view = loop {
-                match Entry(frames.arena().load(table, index(page, level))).view(level) {
-                    View::Table { table: below, .. } => (table, level) = (below, level - 1),
-                    view => break view,
+            let decoded = loop {
+                match Entry(frames.arena().load(table, index(page, level))).decode(level) {
+                    DecodedEntry::Table { table: below, .. } => (table, level) = (below, level - 1),
+                    decoded => break decoded,
                 }
             };
             let size = span(level.max(2));
             let end = (page / size + 1) * size;
-            let is_takeable = |page: &u64| match Entry(frames.arena().load(table, index(*page, 1))).view(1) {
-                View::Page { frame, .. } => frames.is_paid_by(frame, account),
+            let is_takeable = |page: &u64| match Entry(frames.arena().load(table, index(*page, 1))).decode(1) {
+                DecodedEntry::Page { frame, .. } => frames.is_paid_by(frame, account),
                 _ => false,
             };
-            match view {
-                View::Page { frame, .. } if level > 1 && frames.is_paid_by(frame, account) => return page..end.min(page + most),
+            match decoded {
+                DecodedEntry::Page { frame, .. } if level > 1 && frames.is_paid_by(frame, account) => return page..end.min(page + most),
                 _ if level > 1 => {}
                 _ => {
                     if let Some(first) = (page..end).find(is_takeable) {
@@ -69,7 +69,7 @@ impl Tree {
         let end = pages.end.min((pages.start / span(2) + 1) * span(2));
         let is_next = |page: &u64| {
             let wanted = first.offset(page - pages.start);
-            matches!(self.find(frames, *page).view, View::Taken { number, .. } if number == wanted)
+            matches!(self.find(frames, *page).decoded, DecodedEntry::Taken { number, .. } if number == wanted)
         };
         (pages.start..end).take_while(is_next).count() as u64
     }
@@ -89,12 +89,12 @@ impl Tree {
                 return false;
             }
             let (mut table, mut level) = (top, TOP);
-            while let View::Table { table: below, .. } = Entry(frames.arena().load(table, index(*page, level))).view(level) {
+            while let DecodedEntry::Table { table: below, .. } = Entry(frames.arena().load(table, index(*page, level))).decode(level) {
                 (table, level) = (below, level - 1);
             }
             if level == 1 {
                 for entry in frames.arena().load_table(table) {
-                    if let View::Taken { number, .. } = Entry(entry).view(1) {
+                    if let DecodedEntry::Taken { number, .. } = Entry(entry).decode(1) {
                         note(number);
                     }
                 }

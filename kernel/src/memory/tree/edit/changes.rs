@@ -8,7 +8,7 @@ use super::tables::Edit;
 use super::walk::{EntryChange, Visit};
 use crate::memory::taken::SwapNumber;
 use crate::memory::tree::block_entries::{block_entry, folded_entry, maps_blocks};
-use crate::memory::tree::entry::{Entry, View};
+use crate::memory::tree::entry::{DecodedEntry, Entry};
 use crate::memory::tree::level::span;
 use pando_abi::Permissions;
 use pando_machine::{FrameId, HugeFrame};
@@ -41,11 +41,11 @@ impl EntryChange for Replace {
             if visit.level == 1 {
                 edit.frames.note_accessed_entry(visit.old);
             }
-            edit.frames.release_view(visit.view, visit.level);
+            edit.frames.release_decoded(visit.decoded, visit.level);
             return new;
         }
-        match visit.view {
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             _ => edit.descend_into_split(visit, self),
         }
     }
@@ -60,14 +60,14 @@ impl EntryChange for Protect {
     /// a fault, no CPU and no KVM reads a leaf again.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         let Protect(permissions) = self;
-        match visit.view {
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Empty => visit.old,
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            DecodedEntry::Empty => visit.old,
             _ if !visit.is_whole() => edit.descend_into_split(visit, self),
-            View::Lazy { large, .. } => Entry::lazy(permissions, large),
-            View::Block { block, .. } => Entry::block(block, permissions),
-            View::Taken { number, .. } => Entry::taken(number, permissions),
-            View::Page { frame, .. } => {
+            DecodedEntry::Lazy { large, .. } => Entry::lazy(permissions, large),
+            DecodedEntry::Block { block, .. } => Entry::block(block, permissions),
+            DecodedEntry::Taken { number, .. } => Entry::taken(number, permissions),
+            DecodedEntry::Page { frame, .. } => {
                 let entry = edit.page_with(frame, visit.level, permissions);
                 if visit.old.is_accessed() { entry } else { entry.unaccessed() }
             }
@@ -92,23 +92,23 @@ impl EntryChange for Populate {
     /// private copy of its page in place; the edit keeps the shared page, because a CPU may read it until the write is confirmed. Rule 2
     /// if a large page must be split, because a link replaces it.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
-        match visit.view {
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Empty | View::Taken { .. } => visit.old,
-            View::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
-            View::Block { block, permissions } if self.write && permissions.writable() => {
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            DecodedEntry::Empty | DecodedEntry::Taken { .. } => visit.old,
+            DecodedEntry::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
+            DecodedEntry::Block { block, permissions } if self.write && permissions.writable() => {
                 edit.block_copy(block, permissions).unwrap_or(visit.old)
             }
-            View::Block { block, permissions } => edit.block_page(block, permissions).unwrap_or(visit.old),
-            View::Lazy { permissions, large } => {
+            DecodedEntry::Block { block, permissions } => edit.block_page(block, permissions).unwrap_or(visit.old),
+            DecodedEntry::Lazy { permissions, large } => {
                 edit.zero_page(permissions, visit.level, large).unwrap_or_else(|| edit.descend_into_split(visit, self))
             }
-            View::Page { permissions, writable, .. } if !self.write || writable || !permissions.writable() => visit.old,
-            View::Page { frame, permissions, .. } if visit.level > 1 => {
+            DecodedEntry::Page { permissions, writable, .. } if !self.write || writable || !permissions.writable() => visit.old,
+            DecodedEntry::Page { frame, permissions, .. } if visit.level > 1 => {
                 let entry = edit.exclusive_large_page(frame.huge_frame(), permissions);
                 entry.unwrap_or_else(|| edit.descend_into_split(visit, self))
             }
-            View::Page { frame, permissions, .. } => {
+            DecodedEntry::Page { frame, permissions, .. } => {
                 let page = edit.exclusive_page(frame, permissions);
                 if let Some(frame) = page.replaced
                     && let Some(earlier) = edit.replaced.replace(frame)
@@ -128,11 +128,11 @@ pub(super) struct MapResident;
 impl EntryChange for MapResident {
     /// Rule 1 alone: only non-present entries change.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
-        match visit.view {
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
-            View::Block { block, permissions } => edit.block_page(block, permissions).unwrap_or(visit.old),
-            View::Empty | View::Lazy { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            DecodedEntry::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
+            DecodedEntry::Block { block, permissions } => edit.block_page(block, permissions).unwrap_or(visit.old),
+            DecodedEntry::Empty | DecodedEntry::Lazy { .. } | DecodedEntry::Taken { .. } | DecodedEntry::Page { .. } => visit.old,
         }
     }
 }
@@ -145,22 +145,22 @@ impl EntryChange for Evict {
     /// Rule 2: present entries become non-present. The registry may give the frames to other cells afterwards. So the cell must not be
     /// running (rule 4), and the tables are retired (rule 3).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
-        match visit.view {
-            View::Table { table, is_owned } if visit.level == 2 => {
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } if visit.level == 2 => {
                 if !maps_blocks(edit.frames, table) {
                     return visit.old;
                 }
                 match folded_entry(edit.frames, table) {
                     Some(entry) => {
                         edit.frames.note_accessed_entries(table);
-                        edit.frames.release_view(visit.view, visit.level);
+                        edit.frames.release_decoded(visit.decoded, visit.level);
                         entry
                     }
                     None => edit.descend(visit, (table, is_owned), self),
                 }
             }
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Page { frame, .. } if visit.level == 1 => match block_entry(edit.frames, visit.old) {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            DecodedEntry::Page { frame, .. } if visit.level == 1 => match block_entry(edit.frames, visit.old) {
                 Some(entry) => {
                     edit.frames.note_accessed_entry(visit.old);
                     edit.frames.release(frame);
@@ -168,7 +168,11 @@ impl EntryChange for Evict {
                 }
                 None => visit.old,
             },
-            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
+            DecodedEntry::Empty
+            | DecodedEntry::Lazy { .. }
+            | DecodedEntry::Block { .. }
+            | DecodedEntry::Taken { .. }
+            | DecodedEntry::Page { .. } => visit.old,
         }
     }
 }
@@ -184,8 +188,8 @@ impl EntryChange for RenewPath {
 
     /// The end of rule 1: a copy that was put in place and not confirmed becomes visible to all CPUs at once by a fresh path (rule 2).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
-        match visit.view {
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             _ => visit.old,
         }
     }
@@ -199,15 +203,15 @@ impl EntryChange for Unshare {
     /// Rule 1 where nothing was present. Rule 2 for a shared page: this is no answer to a write fault, so nothing makes a CPU read the
     /// leaf again. The shared page is released at once, because the fresh path no longer maps it (rule 4).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
-        match visit.view {
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Empty | View::Taken { .. } => visit.old,
-            View::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
-            View::Block { block, permissions } => edit.block_copy(block, permissions).unwrap_or(visit.old),
-            View::Lazy { permissions, large } => {
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            DecodedEntry::Empty | DecodedEntry::Taken { .. } => visit.old,
+            DecodedEntry::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
+            DecodedEntry::Block { block, permissions } => edit.block_copy(block, permissions).unwrap_or(visit.old),
+            DecodedEntry::Lazy { permissions, large } => {
                 edit.zero_page(permissions, visit.level, large).unwrap_or_else(|| edit.descend_into_split(visit, self))
             }
-            View::Page { frame, permissions, .. } if visit.level > 1 => {
+            DecodedEntry::Page { frame, permissions, .. } if visit.level > 1 => {
                 let huge_frame = frame.huge_frame();
                 let entry = if visit.is_whole() {
                     edit.unshared_large_page(huge_frame, permissions)
@@ -216,7 +220,7 @@ impl EntryChange for Unshare {
                 };
                 entry.unwrap_or_else(|| edit.descend_into_split(visit, self))
             }
-            View::Page { frame, permissions, .. } => edit.unshared_page(frame, permissions),
+            DecodedEntry::Page { frame, permissions, .. } => edit.unshared_page(frame, permissions),
         }
     }
 }
@@ -236,10 +240,10 @@ impl EntryChange for Take<'_> {
     /// Rule 2: present entries become non-present. The frames are free when the last space has lost them, so the cell must not be running
     /// (rule 4), and the tables are retired (rule 3). A large page is split on the fresh path.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
-        match visit.view {
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Page { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
-            View::Page { frame, permissions, .. } => {
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            DecodedEntry::Page { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
+            DecodedEntry::Page { frame, permissions, .. } => {
                 let page = visit.pages.start - self.start;
                 if self.taken.get(page as usize) != Some(&frame) {
                     return visit.old;
@@ -247,7 +251,7 @@ impl EntryChange for Take<'_> {
                 edit.frames.release(frame);
                 Entry::taken(self.first.offset(page), permissions)
             }
-            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } => visit.old,
+            DecodedEntry::Empty | DecodedEntry::Lazy { .. } | DecodedEntry::Block { .. } | DecodedEntry::Taken { .. } => visit.old,
         }
     }
 }
@@ -266,11 +270,11 @@ pub(super) struct BuildTaken {
 impl EntryChange for BuildTaken {
     /// Rule 1 alone: only entries change that are not present, and they stay so.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
-        match visit.view {
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Empty if visit.level > 1 => edit.descend_into_split(visit, self),
-            View::Empty => Entry::taken(self.first.offset(visit.pages.start - self.start), self.permissions),
-            View::Lazy { .. } | View::Block { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            DecodedEntry::Empty if visit.level > 1 => edit.descend_into_split(visit, self),
+            DecodedEntry::Empty => Entry::taken(self.first.offset(visit.pages.start - self.start), self.permissions),
+            DecodedEntry::Lazy { .. } | DecodedEntry::Block { .. } | DecodedEntry::Taken { .. } | DecodedEntry::Page { .. } => visit.old,
         }
     }
 }
@@ -287,9 +291,9 @@ pub(super) struct Give<'a> {
 impl EntryChange for Give<'_> {
     /// Rule 1 alone: only non-present entries change.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
-        match visit.view {
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Taken { permissions, .. } => {
+        match visit.decoded {
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            DecodedEntry::Taken { permissions, .. } => {
                 let source = self.sources.get((visit.pages.start - self.start) as usize).copied().flatten();
                 let frame = edit.frames.allocate(edit.account, source.is_none()).expect("the operation has reserved it");
                 if let Some(source) = source {
@@ -297,7 +301,7 @@ impl EntryChange for Give<'_> {
                 }
                 Entry::page(frame, permissions, true)
             }
-            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Page { .. } => visit.old,
+            DecodedEntry::Empty | DecodedEntry::Lazy { .. } | DecodedEntry::Block { .. } | DecodedEntry::Page { .. } => visit.old,
         }
     }
 }
@@ -314,13 +318,17 @@ pub(super) struct Collapse {
 impl EntryChange for Collapse {
     /// Rule 2: a leaf replaces a link. The pages and the table are released, because the fresh path no longer maps them (rules 3 and 4).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
-        match visit.view {
-            View::Table { .. } if visit.level == 2 => {
-                edit.frames.release_view(visit.view, visit.level);
+        match visit.decoded {
+            DecodedEntry::Table { .. } if visit.level == 2 => {
+                edit.frames.release_decoded(visit.decoded, visit.level);
                 Entry::large_page(self.huge_frame, self.permissions, true)
             }
-            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
-            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Taken { .. } | View::Page { .. } => visit.old,
+            DecodedEntry::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
+            DecodedEntry::Empty
+            | DecodedEntry::Lazy { .. }
+            | DecodedEntry::Block { .. }
+            | DecodedEntry::Taken { .. }
+            | DecodedEntry::Page { .. } => visit.old,
         }
     }
 }

@@ -5,7 +5,7 @@ use super::changes::{BuildTaken, Collapse, Evict, Give, MapResident, Populate, P
 use super::tables::PATH_TABLES;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::taken::SwapNumber;
-use crate::memory::tree::entry::{Entry, View};
+use crate::memory::tree::entry::{DecodedEntry, Entry};
 use crate::memory::tree::handle::Tree;
 use crate::memory::tree::level::span;
 use crate::memory::tree::lookup::Lookup;
@@ -44,7 +44,7 @@ impl Tree {
         permissions: Permissions,
     ) -> Result<(), Shortage> {
         let found = self.find(frames, pages.start);
-        if found.level > 1 && found.view == View::Empty {
+        if found.level > 1 && found.decoded == DecodedEntry::Empty {
             return Ok(());
         }
         frames.ensure(account, PATH_TABLES)?;
@@ -94,10 +94,10 @@ impl Tree {
     /// Whether a write to `page` copies it: it may be written, and is a present page that has or may have other holders, or a block that
     /// is in memory.
     pub(in crate::memory) fn is_copied_on_write(&self, frames: &Frames, page: u64) -> bool {
-        let Lookup { view, is_owned, .. } = self.find(frames, page);
-        match view {
-            View::Page { permissions, writable, .. } => permissions.writable() && !(is_owned && writable),
-            View::Block { permissions, block } => permissions.writable() && frames.frame_of(block).is_some(),
+        let Lookup { decoded, is_owned, .. } = self.find(frames, page);
+        match decoded {
+            DecodedEntry::Page { permissions, writable, .. } => permissions.writable() && !(is_owned && writable),
+            DecodedEntry::Block { permissions, block } => permissions.writable() && frames.frame_of(block).is_some(),
             _ => false,
         }
     }
@@ -135,7 +135,7 @@ impl Tree {
         }
         let mut common = None;
         let source = |page: u64| match self.find(frames, page) {
-            Lookup { view: View::Page { frame, permissions, .. }, level: 1, .. }
+            Lookup { decoded: DecodedEntry::Page { frame, permissions, .. }, level: 1, .. }
                 if permissions.writable() && *common.get_or_insert(permissions) == permissions =>
             {
                 Some(frame)
@@ -158,8 +158,10 @@ impl Tree {
     /// There may not be enough memory for all; nothing has changed.
     pub(in crate::memory) fn unshare_each(&mut self, frames: &mut Frames, account: AccountId, pages: &[u64]) -> Result<(), Shortage> {
         let would_fault = |page: &&u64| match self.find(frames, **page) {
-            Lookup { view: View::Page { permissions, writable, .. }, is_owned, .. } => permissions.writable() && !(is_owned && writable),
-            Lookup { view: View::Lazy { permissions, large: false }, .. } => permissions.writable(),
+            Lookup { decoded: DecodedEntry::Page { permissions, writable, .. }, is_owned, .. } => {
+                permissions.writable() && !(is_owned && writable)
+            }
+            Lookup { decoded: DecodedEntry::Lazy { permissions, large: false }, .. } => permissions.writable(),
             _ => false,
         };
         let pages: Vec<Range<u64>> = pages.iter().filter(would_fault).map(|page| *page..page + 1).collect();
@@ -173,8 +175,8 @@ impl Tree {
     /// Whether `page` is part of a large page that may be written, present or lazy.
     pub(in crate::memory) fn has_writable_large_page(&self, frames: &Frames, page: u64) -> bool {
         match self.find(frames, page) {
-            Lookup { view: View::Page { permissions, .. }, level: 2, .. }
-            | Lookup { view: View::Lazy { permissions, large: true }, .. } => permissions.writable(),
+            Lookup { decoded: DecodedEntry::Page { permissions, .. }, level: 2, .. }
+            | Lookup { decoded: DecodedEntry::Lazy { permissions, large: true }, .. } => permissions.writable(),
             _ => false,
         }
     }

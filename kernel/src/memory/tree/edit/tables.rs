@@ -2,7 +2,7 @@
 //! The tables of an edit: fresh ones, and copies of shared ones.
 
 use crate::memory::frames::{AccountId, Frames};
-use crate::memory::tree::entry::{Entry, View};
+use crate::memory::tree::entry::{DecodedEntry, Entry};
 use crate::memory::tree::level::{TOP, span};
 use pando_machine::{EntryIndex, FrameId};
 
@@ -42,7 +42,7 @@ impl Edit<'_> {
 
     /// A fresh table of the next level, equivalent to an `entry` of `level` that links to no table. Splits a large page.
     pub(super) fn split(&mut self, entry: Entry, level: u8) -> FrameId {
-        let View::Page { frame, permissions, .. } = entry.view(level) else { return self.table_of(entry, level) };
+        let DecodedEntry::Page { frame, permissions, .. } = entry.decode(level) else { return self.table_of(entry, level) };
         let huge_frame = frame.huge_frame();
         let table = self.fresh_table();
         self.frames.split(huge_frame);
@@ -62,7 +62,7 @@ impl Edit<'_> {
         for entry in entries.iter_mut().filter(|entry| **entry != Entry::EMPTY.0) {
             let old = Entry(*entry);
             if !is_last {
-                self.frames.hold_view(old.view(level), level);
+                self.frames.hold_decoded(old.decode(level), level);
             }
             *entry = old.sealed().0;
         }

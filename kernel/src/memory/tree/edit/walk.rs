@@ -4,7 +4,7 @@
 use super::tables::Edit;
 use crate::memory::frames::{AccountId, Frames};
 use crate::memory::rules::Rules;
-use crate::memory::tree::entry::{Entry, View};
+use crate::memory::tree::entry::{DecodedEntry, Entry};
 use crate::memory::tree::handle::Tree;
 use crate::memory::tree::level::{TOP, TREE_PAGES, index, span};
 use pando_machine::{EntryIndex, FrameId};
@@ -32,7 +32,7 @@ pub(super) struct Visit {
     /// The entry.
     pub(super) old: Entry,
     /// The decoded entry.
-    pub(super) view: View,
+    pub(super) decoded: DecodedEntry,
     /// The level of the entry's table.
     pub(super) level: u8,
     /// The pages of the edit that the entry spans.
@@ -91,9 +91,9 @@ impl Edit<'_> {
             let end = (page / size + 1) * size;
             let position = index(page, level);
             let old = Entry(self.frames.arena().load(*table, position));
-            let visit = Visit { old, view: old.view(level), level, pages: page..end.min(pages.end) };
+            let visit = Visit { old, decoded: old.decode(level), level, pages: page..end.min(pages.end) };
             let new = change.new_entry(self, &visit);
-            if new != old || (change.renews_path() && matches!(visit.view, View::Page { .. })) {
+            if new != old || (change.renews_path() && matches!(visit.decoded, DecodedEntry::Page { .. })) {
                 self.put(table, position, &visit, new, change);
             }
             page = end;
@@ -121,7 +121,7 @@ impl Edit<'_> {
     /// Stores an entry in a table: in place if rule 1 allows it, in a fresh table otherwise (rule 2).
     fn put(&mut self, table: &mut FrameId, position: EntryIndex, visit: &Visit, new: Entry, change: impl EntryChange) {
         let rules = self.frames.rules();
-        let is_unlimited = rules.contains_rule(Rules::WITHOUT_LIMITS) && !matches!(visit.view, View::Table { .. });
+        let is_unlimited = rules.contains_rule(Rules::WITHOUT_LIMITS) && !matches!(visit.decoded, DecodedEntry::Table { .. });
         let is_unknown = self.is_unmapped || self.fresh.contains(table);
         let in_place = is_unknown || is_unlimited || may_change_in_place(visit, new, change);
         if !in_place && !rules.contains_rule(Rules::WITHOUT_FRESH_PATHS) {
@@ -134,10 +134,10 @@ impl Edit<'_> {
 /// Rule 1. A present link never changes in place, not even to become writable: machines cache links, and re-read only leaves when
 /// they fault.
 fn may_change_in_place(visit: &Visit, new: Entry, change: impl EntryChange) -> bool {
-    let Visit { old, view, level, .. } = visit;
+    let Visit { old, decoded, level, .. } = visit;
     if !old.is_present() {
         return true;
     }
-    let are_leaves = matches!((*view, new.view(*level)), (View::Page { .. }, View::Page { .. }));
+    let are_leaves = matches!((*decoded, new.decode(*level)), (DecodedEntry::Page { .. }, DecodedEntry::Page { .. }));
     are_leaves && change.is_write_fault() && (new.only_adds_write(*old) || new.only_changes_frame(*old))
 }
