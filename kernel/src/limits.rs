@@ -16,7 +16,7 @@ pub const CLUSTER_SPANS: usize = 16;
 pub const FLUSH_WAITS: u32 = 4;
 
 /// Children of ended cells that one piece of housekeeping ends: about 100 µs under the lock.
-pub const ORPHANS_PIECE: usize = 8;
+pub const ORPHANS_STEP: usize = 8;
 
 /// Blocks that are read together: an aligned 256 KiB. Larger groups save exits, but take as long to copy as the exits.
 pub const BLOCK_GROUP: u64 = 64;
@@ -35,16 +35,16 @@ pub const TAKE_LOOKUPS: u64 = 8192;
 pub const TAKE_SEARCH: u64 = 2048;
 
 /// Tables and cells that one step of the eviction examines: about a millisecond under the lock.
-pub const EVICTION_PIECE: u64 = 1024;
+pub const EVICTION_STEP: u64 = 1024;
 
 /// Frames that blocks of disks may fill unless the operator sets another limit: 1 GiB.
 pub const REGISTRY_FRAMES: u64 = 1 << 18;
 
 /// Tables and large pages that one step of a release frees, each with at most 512 frames: about 100 µs under the lock.
-pub const RELEASE_PIECE: usize = 64;
+pub const RELEASE_STEP: usize = 64;
 
 /// Pages that one step of an eager mapping makes present, or of a protection changes: one table's entries.
-pub const PIECE_PAGES: u64 = 512;
+pub const STEP_PAGES: u64 = 512;
 
 /// Pages in a template's training trace: 64 MiB.
 pub const TRACE_PAGES: usize = 1 << 14;
@@ -76,7 +76,7 @@ pub const START_TIME: Duration = Duration::from_secs(1);
 
 /// Tables and large pages of mappings that are gone, which are released at the end of a start, so that their blocks are recorded: some 400
 /// µs under the lock.
-pub const START_RELEASE: usize = 4 * RELEASE_PIECE;
+pub const START_RELEASE: usize = 4 * RELEASE_STEP;
 
 /// Tables that are examined for accessed blocks at the end of a start: some milliseconds under the lock, once for a start that is learned.
 pub const START_SCAN: u64 = 4096;
@@ -88,19 +88,19 @@ pub const PREFETCH_BLOCKS: u64 = 1 << 8;
 pub const PREFETCH_LEAST: usize = 32;
 
 /// Prefetched pages copied under one lock, unless one large page contains more: some 100 µs.
-pub const PREFETCH_PIECE: usize = 256;
+pub const PREFETCH_STEP: usize = 256;
 
 /// Pages and other entries that one step of an export lists, some 100 µs under the lock. Their bytes are then copied without it.
-pub const EXPORT_PIECE: u64 = 2048;
+pub const EXPORT_STEP: u64 = 2048;
 
-/// The part of [`EXPORT_PIECE`] that a tree takes in a list of records: it and its origin are looked up among the mounts of their spaces.
+/// The part of [`EXPORT_STEP`] that a tree takes in a list of records: it and its origin are looked up among the mounts of their spaces.
 pub const EXPORT_TREE: u64 = 16;
 
 /// Entries of tables that one step of a difference compares, some 100 µs under the lock. The bytes of pages are compared without it.
-pub const DIFFERENCE_PIECE: u64 = 512;
+pub const DIFFERENCE_STEP: u64 = 512;
 
 /// Steps of a difference that one step of a restore applies, each with a page or a few tables: some 100 µs under the lock.
-pub const RESTORE_PIECE: usize = 64;
+pub const RESTORE_STEP: usize = 64;
 
 /// Bytes of a chunk of the record of a sleeping cell, before it is compressed. A record is written and read chunk by chunk.
 pub const RECORD_CHUNK: usize = 512 << 10;
@@ -158,13 +158,13 @@ pub const WAKE_THREADS: usize = 8;
 pub const SWAP_OUT_SCAN: usize = 64;
 
 /// Extents of an image that one step of an import maps, each with a few tables: some 100 µs under the lock.
-pub const IMPORT_PIECE: usize = 32;
+pub const IMPORT_STEP: usize = 32;
 
 /// Entries of taken pages that one step of the building of a child's memory stores: some 50 µs under the lock.
 pub const BUILD_PAGES: u64 = 8192;
 
 /// Tables of pages that one step of a count examines, each with 512 entries: about 100 µs under the lock.
-pub const PIECE_TABLES: usize = 64;
+pub const STEP_TABLES: usize = 64;
 
 /// Number of tables, retired or made since the last flush, that triggers a flush of the machine's own tables. A flush costs about 4
 /// ms here, so its share is a microsecond per table. Where KVM keeps page tables in software, it keeps 8 KiB for each table that
@@ -201,7 +201,7 @@ pub const CONSOLE_BYTES: usize = 1 << 20;
 
 /// Buffers in which a console keeps its output: a cell that alternates between two streams, a byte each, makes a buffer of each
 /// byte.
-pub const CONSOLE_PIECES: usize = 4096;
+pub const CONSOLE_BUFFERS: usize = 4096;
 
 /// Networks in one kernel: each is small, and no test bed on one machine emulates more sites.
 pub const MAX_NETWORKS: usize = 4096;
@@ -230,7 +230,7 @@ pub const CAPTURE_BYTES: usize = 64 << 20;
 
 /// Frames that are queued by one pass over a cell's card, or one call of a host port; a broadcast counts once per port. About a
 /// millisecond under the lock.
-pub const CARD_PIECE: usize = 4096;
+pub const CARD_STEP: usize = 4096;
 
 /// Bytes in transit on one link.
 pub const LINK_BYTES: usize = 4 << 20;
@@ -248,7 +248,7 @@ pub const DESCENDANTS_LISTED: usize = 4096;
 pub const RECEIVE_TRIES: usize = 16;
 
 /// Calls of ports, given up or never to be answered, of which one piece of housekeeping tells the callers: some 10 µs under the lock.
-pub const IPC_RELEASE_PIECE: usize = 64;
+pub const IPC_RELEASE_STEP: usize = 64;
 
 /// Number of alarms below which stale ones are not removed.
 pub const FEW_ALARMS: usize = 64;
@@ -263,7 +263,7 @@ pub const MIN_QUOTA: u64 = 256;
 pub const RESERVED_HUGE_FRAMES: usize = 32;
 
 /// Huge frames that are given back at once, tens of microseconds each, before a vCPU checks again for runnable cells.
-pub const RECLAIM_PIECE: usize = 8;
+pub const DECOMMIT_STEP: usize = 8;
 
 /// How long all vCPUs must have been idle before the kernel trims its memory: much longer than a program waits for a disk, a neighbour
 /// or another process.
@@ -280,4 +280,4 @@ pub const TRIM_FREE_FRAMES: u16 = 64;
 pub const RECLAIM_BLOCKS: u64 = 1024;
 
 /// Pages of the program's file that are compared with their copies, and mapped, under one lock: some 100 µs.
-pub const FILE_PAGE_PIECE: usize = 512;
+pub const FILE_PAGE_STEP: usize = 512;

@@ -210,11 +210,11 @@ impl MemoryOperation {
                 0
             }
             MemoryOperation::Populate { range } => {
-                memory.populate_piece(frames, range)?;
+                memory.populate_step(frames, range)?;
                 return Ok(remaining(range));
             }
             MemoryOperation::MapResident { range, block } => {
-                memory.map_resident_piece(frames, range, block);
+                memory.map_resident_step(frames, range, block);
                 return Ok(remaining(range));
             }
             MemoryOperation::Unmap { range } => {
@@ -222,7 +222,7 @@ impl MemoryOperation {
                 0
             }
             MemoryOperation::Protect { range, permissions } => {
-                memory.protect_piece(frames, range, *permissions)?;
+                memory.protect_step(frames, range, *permissions)?;
                 return Ok(remaining(range));
             }
             MemoryOperation::Write { .. } | MemoryOperation::Read { .. } => {
@@ -249,7 +249,7 @@ impl MemoryOperation {
                 0
             }
             MemoryOperation::Count { range, count } => {
-                memory.count_piece(frames, range, count);
+                memory.count_step(frames, range, count);
                 let result = counted::bits(count.resident, count.own);
                 return Ok(if range.pages.is_empty() { OperationProgress::Done(result) } else { OperationProgress::More });
             }

@@ -52,7 +52,7 @@ impl Kernel {
         let mut buffer = vec![0; FRAME_SIZE * BLOCK_GROUP as usize];
         loop {
             listing.make_room();
-            let piece = listing.piece(&self.shared.lock().frames);
+            let piece = listing.next_step(&self.shared.lock().frames);
             let Some(piece) = piece else { break };
             self.pass_on(&piece, disk.as_deref(), &mut buffer, sink)?;
         }
@@ -162,7 +162,7 @@ impl Kernel {
         for (index, tree) in image.memory.trees().enumerate() {
             let mut extents = tree.as_slice();
             while !extents.is_empty() {
-                self.change("import", id, |cell, frames| Ok(cell.memory.import_piece(frames, index, &mut extents)?))?;
+                self.change("import", id, |cell, frames| Ok(cell.memory.import_step(frames, index, &mut extents)?))?;
             }
         }
         self.attempt("import", |state| {

@@ -7,7 +7,7 @@ use super::state::State;
 use super::swap_out::ReclaimAttempts;
 use crate::cell::end::End;
 use crate::cell::run_state::RunState;
-use crate::limits::{FLUSH_INTERVAL, RECLAIM_PIECE, RELEASE_PIECE, TABLES_HIGH};
+use crate::limits::{DECOMMIT_STEP, FLUSH_INTERVAL, RELEASE_STEP, TABLES_HIGH};
 use crate::memory::Shortage;
 use crate::sched::ReadyReason;
 use pando_machine::{FRAMES_PER_HUGE_FRAME, Nanos};
@@ -23,7 +23,7 @@ impl Shared {
         state.wake_receivers();
         state.end_orphans();
         state.release_rights();
-        state.frames.reap(RELEASE_PIECE);
+        state.frames.reap(RELEASE_STEP);
         state.admit_all();
         if state.flush_is_due(now) {
             state = self.flush(state);
@@ -80,7 +80,7 @@ impl Shared {
 
     /// Releases all garbage, giving up the lock between steps.
     fn reap_all<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        while !state.frames.reap(RELEASE_PIECE) {
+        while !state.frames.reap(RELEASE_STEP) {
             drop(state);
             state = self.lock();
         }
@@ -112,7 +112,7 @@ impl Shared {
 
     /// Gives some of the wholly free huge frames back to the host, without the lock, if there are more than `keep`; `true` if there were.
     pub(super) fn give_back(&self, mut state: MutexGuard<'_, State>, keep: usize) -> bool {
-        let spare: Vec<_> = iter::from_fn(|| state.frames.begin_decommit(keep)).take(RECLAIM_PIECE).collect();
+        let spare: Vec<_> = iter::from_fn(|| state.frames.begin_decommit(keep)).take(DECOMMIT_STEP).collect();
         drop(state);
         for huge_frame in &spare {
             self.machine.arena().give_back(huge_frame.first(), FRAMES_PER_HUGE_FRAME);

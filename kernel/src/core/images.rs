@@ -164,7 +164,7 @@ impl State {
         self.require(child, Requirement::NotStarted)?;
         let records = self.read_caller(caller, bytes)?;
         let (live, frames) = self.require(child, Requirement::NotStarted)?;
-        let is_complete = live.cell.memory.build_piece(frames, &records, progress, RESERVED_PAGES)?;
+        let is_complete = live.cell.memory.build_step(frames, &records, progress, RESERVED_PAGES)?;
         Ok(if is_complete { OperationProgress::Done(0) } else { OperationProgress::More })
     }
 }

@@ -16,7 +16,7 @@ use crate::cell::memory_operation::{MemoryOperation, OperationProgress};
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
 use crate::device::console::{ConsoleOutput, ConsolePort, Stream};
-use crate::limits::ORPHANS_PIECE;
+use crate::limits::ORPHANS_STEP;
 use crate::memory::{CopyAuthority, Frames, MemoryError};
 use pando_abi::holding::{ChildState, ConsoleReadResult};
 use pando_abi::{Event, HoldingName, Hypercall, Refusal};
@@ -302,7 +302,7 @@ impl State {
 
     /// Ends some of the children of ended cells. Their own children follow in later calls.
     pub(super) fn end_orphans(&mut self) {
-        for _ in 0..ORPHANS_PIECE {
+        for _ in 0..ORPHANS_STEP {
             let Some(orphan) = self.orphans.pop() else { return };
             self.abandon(orphan);
         }

@@ -6,7 +6,7 @@ use crate::cell::CellId;
 use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::traffic::Traffic;
 use crate::device::card::Card;
-use crate::limits::CARD_PIECE;
+use crate::limits::CARD_STEP;
 use crate::network::address::{self, Addresses};
 use crate::network::link::Link;
 use crate::network::{NetworkConfig, NetworkId, PacketCaptureId, PortId};
@@ -126,7 +126,7 @@ impl HostPort {
             let now = shared.machine.now();
             let mut state = shared.lock();
             let next = state.networks.next_arrival();
-            let mut budget = CARD_PIECE;
+            let mut budget = CARD_STEP;
             while budget > 0
                 && let Some(frame) = frames.next()
             {

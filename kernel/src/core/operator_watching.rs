@@ -108,7 +108,7 @@ impl Kernel {
         let mut done = 0;
         while done < bytes.len() {
             let rest = &mut bytes[done..];
-            let (address, count) = first_piece(address.wrapping_add(done as u64), rest.len());
+            let (address, count) = first_step(address.wrapping_add(done as u64), rest.len());
             let read = self.attempt("read", |state| {
                 let (live, frames) = state.require(id, Requirement::Halted)?;
                 let span = page_span(&mut live.cell.memory, space, address)?;
@@ -134,7 +134,7 @@ impl Kernel {
         let mut done = 0;
         while done < bytes.len() {
             let rest = &bytes[done..];
-            let (address, count) = first_piece(address.wrapping_add(done as u64), rest.len());
+            let (address, count) = first_step(address.wrapping_add(done as u64), rest.len());
             self.attempt("write to", |state| {
                 let (live, frames) = state.require(id, Requirement::Halted)?;
                 let span = page_span(&mut live.cell.memory, space, address)?;
@@ -151,7 +151,7 @@ impl Kernel {
 }
 
 /// The part of a range of bytes that lies in its first page: its address and its length.
-fn first_piece(address: u64, count: usize) -> (u64, usize) {
+fn first_step(address: u64, count: usize) -> (u64, usize) {
     (address, count.min((PAGE_SIZE - address % PAGE_SIZE) as usize))
 }
 

@@ -108,7 +108,7 @@ impl Shared {
             if !state.is_falling_asleep(id) {
                 return Ok(None);
             }
-            let Some(mut piece) = difference.piece(&mut state.frames) else { break };
+            let Some(mut piece) = difference.next_step(&mut state.frames) else { break };
             drop(state);
             loop {
                 match difference.write(self.machine.arena(), &mut piece) {

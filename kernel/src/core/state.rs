@@ -15,7 +15,7 @@ use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::{Cell, CellId};
 use crate::device::disk::Disk;
 use crate::device::swap::Swap;
-use crate::limits::{EVICTION_PIECE, FEW_ALARMS};
+use crate::limits::{EVICTION_STEP, FEW_ALARMS};
 use crate::memory::{ClockHand, CopyError, DiskId, Frames, Shortage};
 use crate::network::Networks;
 use crate::sched::{Gatekeeper, OomPolicy, ReadyReason, Scheduler};
@@ -466,7 +466,7 @@ impl State {
     /// Evicts some blocks from the mappings of cells and of their bases, so that the registry can give them up. Skips cells that run on
     /// other vCPUs. `true`: a retry may succeed.
     pub(super) fn evict(&mut self, own: Option<CellId>) -> bool {
-        let mut budget = EVICTION_PIECE;
+        let mut budget = EVICTION_STEP;
         // One round, and once more the cell where it began.
         let slots = self.cells.slots() + self.bases.slots();
         while self.frames.has_mapped_blocks() && self.eviction.cells_passed <= slots {

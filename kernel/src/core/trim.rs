@@ -5,7 +5,7 @@
 
 use super::Shared;
 use super::state::State;
-use crate::limits::FILE_PAGE_PIECE;
+use crate::limits::FILE_PAGE_STEP;
 use pando_machine::Nanos;
 use std::sync::MutexGuard;
 
@@ -42,9 +42,9 @@ impl Shared {
     fn trim_in_steps(&self) -> Option<()> {
         while self.lock_idle()?.evict(None) {}
         drop(self.make_room(self.lock_idle()?));
-        while !self.lock_idle()?.frames.reclaim_piece() {}
+        while !self.lock_idle()?.frames.decommit_step() {}
         while self.give_back(self.lock_idle()?, 0) {}
-        while self.lock_idle()?.frames.map_file_pages(FILE_PAGE_PIECE) {}
+        while self.lock_idle()?.frames.map_file_pages(FILE_PAGE_STEP) {}
         let mut from = 0;
         while self.lock_idle()?.frames.trim_next(&mut from) {}
         Some(())

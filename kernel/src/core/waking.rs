@@ -120,7 +120,7 @@ impl Shared {
                 return (state, false);
             };
             let base = live.base.and_then(|base| bases.memory(base)).map(|(base, _)| base);
-            let outcome = restore.piece(frames, base);
+            let outcome = restore.next_step(frames, base);
             frames.forget_unreadable();
             let cause = match outcome {
                 Ok(RestoreProgress::Complete) if chunks.is_at_end() => break,

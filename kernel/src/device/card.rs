@@ -6,7 +6,7 @@
 //! shortcuts is completed when its cell next runs, and later frames from the queue follow it.
 
 use super::ring::RingState;
-use crate::limits::CARD_PIECE;
+use crate::limits::CARD_STEP;
 use crate::memory::{CopyAuthority, CopyBetweenError, CopyError, Frames, SpaceSet, copy_between};
 use crate::network::{Networks, Owner, PortId};
 use pando_abi::frame::{self, HEADER};
@@ -90,7 +90,7 @@ impl Card {
         self.transmit.next(frames, memory).is_some()
     }
 
-    /// Moves frames in both directions, in steps of [`CARD_PIECE`]. Returns `true` if the cell should look at its rings: frames
+    /// Moves frames in both directions, in steps of [`CARD_STEP`]. Returns `true` if the cell should look at its rings: frames
     /// have arrived, a full ring has room again, or more is to be moved. A cell with an event does not idle.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Card {
     fn serve_transmit(&mut self, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<bool, CopyError> {
         // Room is reported only after the ring was full.
         self.room_event_due |= self.transmit.is_full(context.frames, memory);
-        let mut budget = CARD_PIECE;
+        let mut budget = CARD_STEP;
         for _ in 0..self.transmit.length() {
             let Some(descriptor) = self.transmit.next(context.frames, memory) else { return Ok(false) };
             let length = match self.send(&descriptor, memory, context, &mut budget) {

@@ -10,7 +10,7 @@ pub(crate) mod part;
 
 use super::ring::RingState;
 use crate::cell::image::RingPositions;
-use crate::limits::{CONSOLE_BYTES, CONSOLE_PIECES};
+use crate::limits::{CONSOLE_BUFFERS, CONSOLE_BYTES};
 use crate::memory::{CopyAuthority, CopyError, Frames, SpaceSet};
 use pando_abi::layout::{CONSOLE_RINGS, CONTROL_RINGS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
@@ -101,7 +101,7 @@ impl Buffers {
     fn room(&self) -> usize {
         match self.is_ending {
             true => (2 * CONSOLE_BYTES).saturating_sub(self.output_bytes),
-            false if self.output.len() < CONSOLE_PIECES => CONSOLE_BYTES.saturating_sub(self.output_bytes),
+            false if self.output.len() < CONSOLE_BUFFERS => CONSOLE_BYTES.saturating_sub(self.output_bytes),
             false => 0,
         }
     }
@@ -109,7 +109,7 @@ impl Buffers {
     /// Appends output; joins small buffers of the same stream.
     fn append(&mut self, stream: Stream, bytes: Vec<u8>) {
         self.output_bytes += bytes.len();
-        let is_scattered = self.output.len() >= CONSOLE_PIECES;
+        let is_scattered = self.output.len() >= CONSOLE_BUFFERS;
         match self.output.back_mut() {
             Some((last, piece)) if *last == stream && piece.len() + bytes.len() <= MAX_DESCRIPTOR_BYTES as usize => piece.extend(bytes),
             // With so many small buffers, only the order within each stream is kept: a stream's last buffer is among the last few, or it

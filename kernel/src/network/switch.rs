@@ -14,7 +14,7 @@ use super::queue::{PacketScheduler, RoundRobin};
 use super::{NetworkConfig, Owner, Wake};
 use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
-use crate::limits::{CARD_PIECE, LEARNED_ADDRESSES, MAX_PORTS, PORT_REUSE_QUARANTINE};
+use crate::limits::{CARD_STEP, LEARNED_ADDRESSES, MAX_PORTS, PORT_REUSE_QUARANTINE};
 use bytes::Bytes;
 use pando_abi::frame::ETHERNET_HEADER;
 use pando_machine::Nanos;
@@ -284,7 +284,7 @@ impl Switch {
 
     pub(super) fn advance(&mut self, now: Nanos, woken: &mut Vec<CellId>) {
         // Frames beyond the budget stay due; others run first.
-        let mut budget = CARD_PIECE;
+        let mut budget = CARD_STEP;
         while budget > 0
             && self.next_arrival().is_some_and(|arrival| arrival <= now)
             && let Some(Reverse(DelayedFrame { sender, serial, taken, frame, .. })) = self.delayed.pop()

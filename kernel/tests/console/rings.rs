@@ -149,13 +149,13 @@ fn a_descriptor_reaches_so_far_and_no_further() {
 
 #[test]
 fn little_pieces_do_not_pile_up() {
-    use pando_kernel::limits::CONSOLE_PIECES;
+    use pando_kernel::limits::CONSOLE_BUFFERS;
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"ab");
         // On one stream they are joined. On two they are limited in number, and then the cell is held back.
-        for (tags, most) in [([OUTPUT, OUTPUT], 1), ([OUTPUT, ERRORS], CONSOLE_PIECES)] {
+        for (tags, most) in [([OUTPUT, OUTPUT], 1), ([OUTPUT, ERRORS], CONSOLE_BUFFERS)] {
             let mut said = 0;
-            for _ in 0..CONSOLE_PIECES / 32 {
+            for _ in 0..CONSOLE_BUFFERS / 32 {
                 for index in 0..64u64 {
                     bench.post(TestRing::Transmit, MEMORY + index % 2, 1, tags[index as usize % 2]);
                 }

@@ -93,7 +93,7 @@ fn each_holder_keeps_its_content_whatever_a_cluster_copies() {
         let closed: PageSpan = clone.check(SpaceIndex(0), (FIRST + 700) * PAGE_SIZE, 30).expect("a range");
         let mut rest = closed.clone();
         while !rest.pages.is_empty() {
-            clone.protect_piece(frames, &mut rest, Permissions::READ).expect("there is memory");
+            clone.protect_step(frames, &mut rest, Permissions::READ).expect("there is memory");
         }
         let mut expected: Vec<u64> = (FIRST..FIRST + PAGES).collect();
         let stride = [1, 1, 7, 64][random.usize(0..4)];

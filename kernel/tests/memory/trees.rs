@@ -371,7 +371,7 @@ fn copied(
 /// Makes mapped pages present, as far as there is memory.
 fn populate(frames: &mut Frames, swap: &Swap, set: &mut SpaceSet, range: &mut PageSpan) {
     while !range.pages.is_empty() {
-        match set.populate_piece(frames, range) {
+        match set.populate_step(frames, range) {
             Ok(()) => frames.forget_unreadable(),
             Err(MemoryError::Absent(wanted)) if bring_in(frames, wanted) => {}
             Err(MemoryError::Taken(page)) if swap.give(frames, set, page) => {}
@@ -403,7 +403,7 @@ fn protect(frames: &mut Frames, set: &mut SpaceSet, memory: &mut Memory, mut ran
     let slot = range.slot as u64 * SLOT_SIZE;
     while !range.pages.is_empty() {
         let first = range.pages.start;
-        if set.protect_piece(frames, &mut range, permissions).is_err() {
+        if set.protect_step(frames, &mut range, permissions).is_err() {
             return false;
         }
         let (space, address) = (u64::from(range.space.0), slot + first * PAGE_SIZE);
@@ -470,7 +470,7 @@ fn a_large_page_is_split_by_its_second_holder_and_comes_back_whole() {
     let mut range = source.check(SpaceIndex(0), HERE, 512).expect("a range");
     let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: true, large: true };
     source.map(&mut trees.frames, &range, flags).expect("room");
-    source.populate_piece(&mut trees.frames, &mut range).expect("room");
+    source.populate_step(&mut trees.frames, &mut range).expect("room");
     assert_eq!(trees.frames.usage(account).used, PageCount(512 + 2), "one large page, two tables");
     let mut clone = source.clone_set(&mut trees.frames, account);
     clone.write(&mut trees.frames, HERE + 5 * PAGE_SIZE, &[7], CopyAuthority::Cell).expect("room");
@@ -560,7 +560,7 @@ fn pages_written_after_a_clone_are_prefetched_for_the_next() {
     let mut range = set.check(SpaceIndex(0), 16 * PAGE_SIZE, PAGES).expect("a range of its own");
     set.map(&mut frames, &range, MapFlags::eager(Permissions::READ_WRITE)).expect("there is memory");
     while !range.pages.is_empty() {
-        set.populate_piece(&mut frames, &mut range).expect("there is memory");
+        set.populate_step(&mut frames, &mut range).expect("there is memory");
     }
     let (by_parent, by_child) = ([20, 21, 60], [20, 40, 90]);
     for round in 0..3_u8 {

@@ -3,7 +3,7 @@
 
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::ring::FAULTED;
-use pando_kernel::limits::{CARD_PIECE, QUEUE_BYTES, QUEUE_FRAMES};
+use pando_kernel::limits::{CARD_STEP, QUEUE_BYTES, QUEUE_FRAMES};
 use pando_testing::lab::repetitions;
 use pando_testing::network_bench::{NetworkBench, RECEIVED, ROOM, SENT, TestRing, batch, packet};
 
@@ -72,7 +72,7 @@ fn more_frames_than_are_carried_at_once_all_go_out() {
         let a = bench.addresses(0);
         let mut everybody = packet(&a, &a, 34, 1);
         everybody[..6].fill(0xff);
-        let many = CARD_PIECE;
+        let many = CARD_STEP;
         // A batch of frames, then invalid data, and another batch: a pass that ends in the middle of the first batch continues
         // there.
         let mut bytes = batch(&vec![everybody; many]);

@@ -6,7 +6,7 @@ use crate::cell::CellId;
 use crate::cell::child_operation::CallerBytes;
 use crate::core::exits::NextStep;
 use crate::core::state::State;
-use crate::limits::IPC_RELEASE_PIECE;
+use crate::limits::IPC_RELEASE_STEP;
 use crate::memory::{CopyAuthority, CopyError};
 
 impl State {
@@ -23,7 +23,7 @@ impl State {
         let mut written = 0;
         while let Some((address, answer)) = self.expect_living(id).0.ipc.answers.pop() {
             let (live, frames) = self.expect_living(id);
-            if written == IPC_RELEASE_PIECE {
+            if written == IPC_RELEASE_STEP {
                 live.ipc.answers.push((address, answer));
                 return Err(NextStep::Again);
             }

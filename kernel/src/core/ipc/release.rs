@@ -2,13 +2,13 @@
 //! The end of calls whose port, or whose right to reply, was given up: some at a time.
 
 use crate::core::state::State;
-use crate::limits::IPC_RELEASE_PIECE;
+use crate::limits::IPC_RELEASE_STEP;
 use pando_abi::Refusal;
 
 impl State {
     /// Tells the other parties of rights that were given up, some at a time.
     pub(in crate::core) fn release_rights(&mut self) {
-        for _ in 0..IPC_RELEASE_PIECE {
+        for _ in 0..IPC_RELEASE_STEP {
             if let Some(ticket) = self.released.replies.pop() {
                 self.refuse(ticket, Refusal::NoReply);
             } else if let Some((call, ticket)) = self.released.calls.pop() {

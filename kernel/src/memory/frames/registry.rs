@@ -138,7 +138,7 @@ impl Frames {
     }
 
     /// Frees some of the idle frames; `true` if that were all.
-    pub(crate) fn reclaim_piece(&mut self) -> bool {
+    pub(crate) fn decommit_step(&mut self) -> bool {
         self.reclaim(RECLAIM_BLOCKS);
         self.registry.idle() == 0
     }

@@ -3,7 +3,7 @@
 //! checked.
 
 use super::format::{MemoryImage, MountImage};
-use crate::limits::{BUILD_PAGES, IMPORT_PIECE};
+use crate::limits::{BUILD_PAGES, IMPORT_STEP};
 use crate::memory::frames::Frames;
 use crate::memory::paging::MemoryError;
 use crate::memory::spaces::{MountSource, SpaceSet};
@@ -92,7 +92,7 @@ impl SpaceSet {
     ///
     /// # Errors
     /// A record is refused, or there is not enough memory for tables. The progress shows what is done.
-    pub(crate) fn build_piece(
+    pub(crate) fn build_step(
         &mut self,
         frames: &mut Frames,
         records: &[u8],
@@ -100,7 +100,7 @@ impl SpaceSet {
         reserved: u64,
     ) -> Result<bool, MemoryError> {
         let mut budget = BUILD_PAGES;
-        for _ in 0..IMPORT_PIECE {
+        for _ in 0..IMPORT_STEP {
             let Some(bytes) = records.chunks(RECORD_BYTES).nth(progress.records) else { return Ok(true) };
             match decode(bytes).ok_or(Refusal::BadArgument)? {
                 ImageRecord::Tree { place, .. } => progress.place = Some(place),

@@ -7,7 +7,7 @@
 
 use super::record::{DifferenceOperation, LINE, RecordWriter};
 use super::tree_index::tree_origins;
-use crate::limits::{COMPARED_PAGES, DIFFERENCE_PIECE, PROTECTED_PAGES, RECORD_CHUNK};
+use crate::limits::{COMPARED_PAGES, DIFFERENCE_STEP, PROTECTED_PAGES, RECORD_CHUNK};
 use crate::memory::block::DiskId;
 use crate::memory::frames::Frames;
 use crate::memory::spaces::{MountSource, SpaceSet};
@@ -31,7 +31,7 @@ struct PagePair {
 
 /// One step's pages, whose bytes are to be compared.
 #[derive(Debug, Default)]
-pub(crate) struct DifferencePiece {
+pub(crate) struct DifferenceStep {
     pairs: Vec<PagePair>,
     /// Number of pages that are written.
     done: usize,
@@ -78,7 +78,7 @@ impl MemoryDifference {
     }
 
     /// Lists one step's pages, in one tree. `None`: all are listed.
-    pub(crate) fn piece(&mut self, frames: &mut Frames) -> Option<DifferencePiece> {
+    pub(crate) fn next_step(&mut self, frames: &mut Frames) -> Option<DifferenceStep> {
         self.held.drain(..).for_each(|frame| frames.release(frame));
         let origin = *self.origins.get(self.tree)?;
         let MemoryDifference { memory, base, run, record, page, steps, .. } = self;
@@ -93,9 +93,9 @@ impl MemoryDifference {
         if *page == 0 {
             record.origin(origin);
         }
-        let mut piece = DifferencePiece::default();
+        let mut piece = DifferenceStep::default();
         // A large page is not divided between pieces: its mapping would come back in parts, as small pages.
-        let (mut left, mut is_within_large) = (DIFFERENCE_PIECE, false);
+        let (mut left, mut is_within_large) = (DIFFERENCE_STEP, false);
         while *page < TREE_PAGES && (left > 0 || is_within_large) {
             left = left.saturating_sub(1);
             let (comparison, end) = own.compare(frames, other.unwrap_or(&empty), *page);
@@ -134,7 +134,7 @@ impl MemoryDifference {
     ///
     /// # Errors
     /// The difference is too large.
-    pub(crate) fn write(&mut self, arena: &Arena, piece: &mut DifferencePiece) -> Result<bool, DifferenceTooLarge> {
+    pub(crate) fn write(&mut self, arena: &Arena, piece: &mut DifferenceStep) -> Result<bool, DifferenceTooLarge> {
         if self.steps > COMPARED_PAGES {
             return Err(DifferenceTooLarge);
         }

@@ -5,7 +5,7 @@
 //! until it is released. So the bytes of a page can be copied without any lock.
 
 use super::format::{Kind, MemoryImage, MountImage, TreeImage, add};
-use crate::limits::{EXPORT_PIECE, PIECE_PAGES};
+use crate::limits::{EXPORT_STEP, STEP_PAGES};
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::Frames;
 use crate::memory::prefetch::{CellPage, PageAccess};
@@ -72,16 +72,16 @@ impl MemoryExport {
 
     /// Reserves capacity for the next step: without the lock, because all earlier pages may have to move.
     pub(crate) fn make_room(&mut self) {
-        self.contents.numbers.reserve((EXPORT_PIECE + PIECE_PAGES) as usize);
+        self.contents.numbers.reserve((EXPORT_STEP + STEP_PAGES) as usize);
     }
 
     /// Lists one step's pages. Returns the content pages that were found for the first time; `None`: all pages are listed.
-    pub(crate) fn piece(&mut self, frames: &Frames) -> Option<Vec<(u64, PageSource)>> {
+    pub(crate) fn next_step(&mut self, frames: &Frames) -> Option<Vec<(u64, PageSource)>> {
         if self.listed < self.expected.len() {
-            return Some(self.expected_piece(frames));
+            return Some(self.expected_step(frames));
         }
         let MemoryExport { memory, attached, start, trees, page, contents, .. } = self;
-        let mut budget = EXPORT_PIECE;
+        let mut budget = EXPORT_STEP;
         let mut is_whole = true;
         for (index, tree) in memory.trees().enumerate().skip(trees.len().saturating_sub(1)) {
             if index == trees.len() {
@@ -103,8 +103,8 @@ impl MemoryExport {
     }
 
     /// Numbers the contents of one step's expected pages. Returns those that were found for the first time.
-    fn expected_piece(&mut self, frames: &Frames) -> Vec<(u64, PageSource)> {
-        let end = self.expected.len().min(self.listed + EXPORT_PIECE as usize);
+    fn expected_step(&mut self, frames: &Frames) -> Vec<(u64, PageSource)> {
+        let end = self.expected.len().min(self.listed + EXPORT_STEP as usize);
         // The image has the reserved pages in another form. `start` is their number until a tree is listed.
         let is_reserved = |page: &CellPage| page.at.slot as usize == SYSTEM_SLOT && page.at.number < self.start;
         for PageAccess { page, .. } in self.expected[self.listed..end].iter().filter(|access| !is_reserved(&access.page)) {
@@ -182,7 +182,7 @@ fn list_entry(tree: &Tree, frames: &Frames, page: u64, attached: &[DiskId], cont
         (DecodedEntry::Lazy { large, .. }, _) => Kind::Lazy { large },
         (_, Some((disk, block))) => Kind::Blocks { disk, first: block.number.0.into() },
         _ => {
-            let end = end.min(page + PIECE_PAGES);
+            let end = end.min(page + STEP_PAGES);
             for (page, further) in (page..end).zip(0..) {
                 let source = match (block, frame) {
                     (Some(block), _) => PageSource::Block(block.offset(further)),

@@ -2,7 +2,7 @@
 //! Import of a cell's memory from a checked image. It reads no pages and allocates only tables.
 
 use super::format::{Kind, MemoryImage, MountImage, PageExtent};
-use crate::limits::IMPORT_PIECE;
+use crate::limits::IMPORT_STEP;
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::{Frames, Shortage};
 use crate::memory::spaces::{MountSource, Segment, Space, SpaceSet};
@@ -50,12 +50,12 @@ impl SpaceSet {
     ///
     /// # Errors
     /// Not enough memory for tables; the extents that are left show the progress.
-    pub(crate) fn import_piece(&mut self, frames: &mut Frames, tree: usize, extents: &mut &[PageExtent]) -> Result<(), Shortage> {
+    pub(crate) fn import_step(&mut self, frames: &mut Frames, tree: usize, extents: &mut &[PageExtent]) -> Result<(), Shortage> {
         let account = self.account();
         let attached: Vec<DiskId> = self.attached().map(|(disk, _)| disk).collect();
         let backing = self.backing();
         let Some(tree) = self.trees().nth(tree) else { return Ok(()) };
-        for _ in 0..IMPORT_PIECE {
+        for _ in 0..IMPORT_STEP {
             let Some((extent, rest)) = extents.split_first() else { break };
             let permissions = extent.permissions().unwrap_or_default();
             let entry = match extent.kind {

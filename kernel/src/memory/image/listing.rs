@@ -4,7 +4,7 @@
 //! A list has no state in the kernel: each step begins at a position that the caller gives. So neither memory may change meanwhile.
 
 use super::tree_index::TreeIndex;
-use crate::limits::{EXPORT_PIECE, EXPORT_TREE};
+use crate::limits::{EXPORT_STEP, EXPORT_TREE};
 use crate::memory::frames::Frames;
 use crate::memory::spaces::SpaceSet;
 use crate::memory::tree::{Comparison, DecodedEntry, Lookup, TREE_PAGES, Tree};
@@ -27,7 +27,7 @@ pub(crate) fn list_image(
 ) -> (Vec<ImageRecord>, u64) {
     let (own_trees, base_trees) = (TreeIndex::new(memory), base.map(TreeIndex::new));
     let (mut tree, mut page) = ((position >> PAGE_BITS) as u32, position & ((1 << PAGE_BITS) - 1));
-    let (mut records, mut budget) = (Vec::new(), EXPORT_PIECE);
+    let (mut records, mut budget) = (Vec::new(), EXPORT_STEP);
     let empty = Tree::default();
     while budget > 0 && records.len() < most {
         let Some((place, own)) = own_trees.get(tree) else { return (records, cell_image::END) };

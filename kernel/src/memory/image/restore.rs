@@ -2,7 +2,7 @@
 //! The memory of a cell that wakes up: clones of the base's trees, with the changes of a difference written into pages of its own.
 
 use super::record::{BadRecord, DifferenceOperation, LINE, RecordReader};
-use crate::limits::RESTORE_PIECE;
+use crate::limits::RESTORE_STEP;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::paging::{CopyAuthority, CopyError};
 use crate::memory::spaces::{MountSource, Segment, Space, SpaceSet, can_hold_segment};
@@ -87,9 +87,9 @@ impl MemoryRestore {
     ///
     /// # Errors
     /// The step that failed may be half done. It can be repeated after its cause is removed.
-    pub(crate) fn piece(&mut self, frames: &mut Frames, mut base: Option<&mut SpaceSet>) -> Result<RestoreProgress, RestoreError> {
+    pub(crate) fn next_step(&mut self, frames: &mut Frames, mut base: Option<&mut SpaceSet>) -> Result<RestoreProgress, RestoreError> {
         let MemoryRestore { memory, record, done, tree, complete, trees } = self;
-        let mut budget = RESTORE_PIECE;
+        let mut budget = RESTORE_STEP;
         while budget > 0 {
             budget -= 1;
             if complete == trees {

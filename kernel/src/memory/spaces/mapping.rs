@@ -4,7 +4,7 @@
 use super::page_span::PageSpan;
 use super::set::SpaceSet;
 use super::space::MountSource;
-use crate::limits::{PIECE_PAGES, PIECE_TABLES};
+use crate::limits::{STEP_PAGES, STEP_TABLES};
 use crate::memory::block::Block;
 use crate::memory::frames::Frames;
 use crate::memory::paging::MemoryError;
@@ -58,9 +58,9 @@ impl SpaceSet {
     ///
     /// # Errors
     /// Not enough memory for tables; nothing has changed.
-    pub fn protect_piece(&mut self, frames: &mut Frames, range: &mut PageSpan, permissions: Permissions) -> Result<(), MemoryError> {
+    pub fn protect_step(&mut self, frames: &mut Frames, range: &mut PageSpan, permissions: Permissions) -> Result<(), MemoryError> {
         let account = self.account;
-        let piece = first_piece(&range.pages);
+        let piece = first_step(&range.pages);
         if let Some(tree) = self.tree(range.space, range.slot) {
             tree.protect(frames, account, piece.clone(), permissions)?;
         }
@@ -73,9 +73,9 @@ impl SpaceSet {
     ///
     /// # Errors
     /// Not enough memory, or the very first page is a block that must be read; nothing has changed.
-    pub fn populate_piece(&mut self, frames: &mut Frames, range: &mut PageSpan) -> Result<(), MemoryError> {
+    pub fn populate_step(&mut self, frames: &mut Frames, range: &mut PageSpan) -> Result<(), MemoryError> {
         let account = self.account;
-        let mut piece = first_piece(&range.pages);
+        let mut piece = first_step(&range.pages);
         if let Some(tree) = self.tree(range.space, range.slot) {
             let ready = tree.ready(frames, &piece).map_err(|error| error.in_slot(range.space, range.slot))?;
             piece = ready.pages.clone();
@@ -90,13 +90,13 @@ impl SpaceSet {
     }
 
     /// Counts the present pages at the front of a range, and removes the counted pages from it. One step.
-    pub fn count_piece(&mut self, frames: &Frames, range: &mut PageSpan, count: &mut Count) {
+    pub fn count_step(&mut self, frames: &Frames, range: &mut PageSpan, count: &mut Count) {
         let pages = &mut range.pages;
         let Some(tree) = self.tree(range.space, range.slot) else {
             pages.start = pages.end;
             return;
         };
-        for _ in 0..PIECE_TABLES {
+        for _ in 0..STEP_TABLES {
             if !pages.is_empty() {
                 pages.start = tree.count(frames, pages.clone(), count);
             }
@@ -114,7 +114,7 @@ impl SpaceSet {
 }
 
 /// The first pages of a range, up to the end of the large page that they lie in.
-fn first_piece(pages: &Range<u64>) -> Range<u64> {
-    let end = (pages.start / PIECE_PAGES + 1) * PIECE_PAGES;
+fn first_step(pages: &Range<u64>) -> Range<u64> {
+    let end = (pages.start / STEP_PAGES + 1) * STEP_PAGES;
     pages.start..end.min(pages.end)
 }

@@ -4,7 +4,7 @@
 use super::page_span::PageSpan;
 use super::set::SpaceSet;
 use super::space::MountSource;
-use crate::limits::PREFETCH_PIECE;
+use crate::limits::PREFETCH_STEP;
 use crate::memory::frames::{AccountId, Frames, Usage};
 use crate::memory::paging::{Access, FaultOutcome, MemoryError};
 use crate::memory::prefetch::{CellPage, PageAccess, PrefetchBatch, VirtualPage};
@@ -35,7 +35,7 @@ impl SpaceSet {
     /// The very next page is a block that must be read, or there is not enough memory.
     pub(crate) fn read_prefetched(&mut self, frames: &mut Frames, prefetch_set: &mut &[PageAccess]) -> Result<(), MemoryError> {
         let account = self.account();
-        for _ in 0..PREFETCH_PIECE {
+        for _ in 0..PREFETCH_STEP {
             let Some((PageAccess { page, .. }, rest)) = prefetch_set.split_first() else { break };
             if let Some(tree) = self.tree(SpaceIndex(page.space), page.at.slot as usize)
                 && let FaultOutcome::Absent(wanted) = tree.resolve(frames, account, page.at.number, Access::Read)?
@@ -70,7 +70,7 @@ impl SpaceSet {
             let is_same_tree = |page: CellPage| (page.space, page.at.slot) == (first.page.space, first.page.at.slot);
             let mut needed = piece as u64 + PATH_TABLES;
             for part in parts.take_while(|part| is_same_tree(part[0].page) && !is_large(part)) {
-                if piece + part.len() > PREFETCH_PIECE {
+                if piece + part.len() > PREFETCH_STEP {
                     break;
                 }
                 (piece, needed) = (piece + part.len(), needed + part.len() as u64 + PATH_TABLES);

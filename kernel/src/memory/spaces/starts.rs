@@ -80,7 +80,7 @@ impl SpaceSet {
 
     /// Makes blocks at the front of a range, which begins with `first`, present if they are in memory, and removes their pages from the
     /// range. One step. Without memory for a table the pages fault later.
-    pub(crate) fn map_resident_piece(&mut self, frames: &mut Frames, range: &mut PageSpan, first: &mut Block) {
+    pub(crate) fn map_resident_step(&mut self, frames: &mut Frames, range: &mut PageSpan, first: &mut Block) {
         let end = ((range.pages.start / span(2) + 1) * span(2)).min(range.pages.end);
         let account = self.account;
         let pages = range.pages.start..end;
