@@ -25,7 +25,7 @@ pub const BLOCK_GROUP: u64 = 64;
 pub const EVICTION_TABLES: u64 = 16;
 
 /// The part of the quota of a watched cell whose retired tables are worth a flush before the cell halts for want of memory: a sixteenth.
-pub const RETIRED_PART: u64 = 16;
+pub const RETIRED_DIVISOR: u64 = 16;
 
 /// Lookups of the pages that a parent takes, in all spaces of the cell: some 100 µs under the lock. Pages that more than 50 spaces share
 /// are not taken, because their tables would need more memory.
@@ -122,7 +122,7 @@ pub const PROTECTED_PAGES: u64 = 1 << 12;
 pub const WAKE_FRAMES: u64 = 256;
 
 /// The same as a part of its use: large pages may come back as small ones, with a table for each.
-pub const WAKE_PART: u64 = 256;
+pub const WAKE_DIVISOR: u64 = 256;
 
 /// Shortest time until its alarm for which a cell falls asleep by itself: it costs about a millisecond to sleep and wake up.
 pub const SHORTEST_SLEEP: Duration = Duration::from_secs(2);

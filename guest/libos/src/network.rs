@@ -35,10 +35,10 @@ use crate::uapi::{
 const BUFFER: usize = 256 << 10;
 
 /// All connections together may buffer this fraction (one in so many) of the cell's memory.
-const MEMORY_PART: usize = 8;
+const MEMORY_DIVISOR: usize = 8;
 
 /// The SYN backlog, and connections in TIME-WAIT, may each take this fraction (one in so many) of it.
-const CLOSED_PART: usize = 16;
+const CLOSED_DIVISOR: usize = 16;
 
 /// Ports that are tried for a connection of a socket without a port of its own: more than the stack has connections.
 const PORTS_TRIED: usize = 1 << 15;
@@ -150,9 +150,9 @@ impl NetworkStack {
             gateway6: routers.iter().find_map(|router| if let IpAddr::V6(router) = router { Some(*router) } else { None }),
             mtu: card_registers.mtu as usize,
             buffer: BUFFER,
-            memory: memory / MEMORY_PART,
-            half_open: most.half_open.min(memory / CLOSED_PART / HALF_OPEN_SIZE),
-            time_wait: most.time_wait.min(memory / CLOSED_PART / TIME_WAIT_SIZE),
+            memory: memory / MEMORY_DIVISOR,
+            half_open: most.half_open.min(memory / CLOSED_DIVISOR / HALF_OPEN_SIZE),
+            time_wait: most.time_wait.min(memory / CLOSED_DIVISOR / TIME_WAIT_SIZE),
             ..Config::new([a, b, c, d, e, f], seed)
         };
         sockets.outside.lend(Box::new(Stack::new(config, now)));

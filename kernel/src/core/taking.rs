@@ -14,7 +14,7 @@ use crate::cell::memory_operation::OperationProgress;
 use crate::cell::run_state::Requirement;
 use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
-use crate::limits::{FLUSH_WAITS, RETIRED_PART};
+use crate::limits::{FLUSH_WAITS, RETIRED_DIVISOR};
 use crate::memory::{CopyAuthority, PageSpan, Shortage, TakenPage, Usage};
 use pando_abi::memory::TakenPages;
 use pando_abi::watch::HaltReason;
@@ -111,7 +111,7 @@ impl State {
         }
         let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         let Usage { quota, retired, .. } = frames.usage(cell.memory.account());
-        let has_many_retired = retired.0 > quota.0 / RETIRED_PART && execution.flush_waits < FLUSH_WAITS;
+        let has_many_retired = retired.0 > quota.0 / RETIRED_DIVISOR && execution.flush_waits < FLUSH_WAITS;
         cell.watch.mask.contains(WatchMask::SHORTAGE) && !has_many_retired
     }
 

@@ -14,7 +14,7 @@ use crate::cell::CellId;
 use crate::cell::end::End;
 use crate::cell::run_state::RunState;
 use crate::device::swap::{Swap, SwapError};
-use crate::limits::{WAKE_FRAMES, WAKE_PART};
+use crate::limits::{WAKE_DIVISOR, WAKE_FRAMES};
 use crate::memory::{CopyError, MemoryRestore, RestoreError, RestoreProgress, Shortage};
 use crate::sched::ReadyReason;
 use pando_abi::watch::HaltReason;
@@ -255,7 +255,7 @@ impl State {
         let usage = frames.usage(account);
         // Tables of its old memory may still wait for a flush, and some that it shared become its own.
         let Some(sleep) = &mut live.sleep else { return Ok(None) };
-        let needed = usage.used.0.saturating_add(sleep.used.0).saturating_add(WAKE_FRAMES + sleep.used.0 / WAKE_PART);
+        let needed = usage.used.0.saturating_add(sleep.used.0).saturating_add(WAKE_FRAMES + sleep.used.0 / WAKE_DIVISOR);
         sleep.quota = Some(usage.quota);
         frames.set_quota(account, PageCount(usage.quota.0.max(needed)));
         let memory = live.cell.memory.new_empty_for_same_account();

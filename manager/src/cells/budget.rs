@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The logs of all cells may take one part in this many of the cells' memory, in addition to it.
-const LOG_PART: u64 = 8;
+const LOG_DIVISOR: u64 = 8;
 /// Bytes that the logs may take at least.
 const LOG_MIN: u64 = 64 << 20;
 
@@ -32,7 +32,7 @@ impl Budget {
 
     /// The budget for the logs of a service whose cells may use this much memory together.
     pub(crate) fn for_memory(memory: PageCount) -> Arc<Budget> {
-        Budget::new((memory.bytes() / LOG_PART).max(LOG_MIN))
+        Budget::new((memory.bytes() / LOG_DIVISOR).max(LOG_MIN))
     }
 
     /// An empty charge.

@@ -18,7 +18,7 @@ const CHECKS: u32 = 8;
 /// The shortest time between two checks.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// A program that uses less than one part in this many of the CPU time idles.
-const BUSY_PART: u32 = 1000;
+const BUSY_DIVISOR: u32 = 1000;
 
 /// The signs that a cell is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) async fn watch(cell: Arc<ManagedCell>, timeout: Duration) {
             () = tokio::time::sleep(interval) => {}
         }
         let (now, used) = (usage(&cell), cell.cpu());
-        let is_busy = cell.is_queued() || used.saturating_sub(cpu) > checked.elapsed() / BUSY_PART;
+        let is_busy = cell.is_queued() || used.saturating_sub(cpu) > checked.elapsed() / BUSY_DIVISOR;
         (cpu, checked) = (used, Instant::now());
         if is_busy || now != before || now.jobs > 0 {
             (before, since) = (now, Instant::now());

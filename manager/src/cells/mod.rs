@@ -79,7 +79,7 @@ pub use spec::{
 pub use virtual_hosts::CellPort;
 
 /// Swap space in memory is the memory of all cells divided by this.
-const SWAP_PART: u64 = 8;
+const SWAP_DIVISOR: u64 = 8;
 /// Frames that are made available for a new cell when there are none: its first paths of tables and its first writes.
 const ROOM: u64 = 1024;
 /// Ended cells that are kept.
@@ -123,7 +123,7 @@ impl SwapConfig {
             Err(error) => Err(ManagerError::Swap { directory, error }),
         };
         let swap = if self.directories.is_empty() {
-            SwapSpace::in_memory(memory.bytes() / SWAP_PART)
+            SwapSpace::in_memory(memory.bytes() / SWAP_DIVISOR)
         } else {
             SwapSpace::in_files(self.directories.into_iter().map(create).collect::<Result<_, _>>()?)
         };

@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The least limit: 64 MiB, or a quarter of the configured memory if that is less.
 const LEAST: PageCount = PageCount(1 << 14);
 /// Idle cells fall asleep until this part of the limit is free.
-const FREE_PART: u64 = 64;
+const FREE_DIVISOR: u64 = 64;
 
 /// The control of a kernel's memory. Dropping it ends its thread.
 pub(crate) struct MemoryControl {
@@ -83,7 +83,7 @@ impl Controller {
         self.limit = next_limit(self.bounds, used, self.limit, &reading);
         let kept = self.withhold();
         self.kernel.limit_resident(self.resident_limit);
-        let margin = self.limit.0 / FREE_PART;
+        let margin = self.limit.0 / FREE_DIVISOR;
         if self.limit >= self.bounds.most || used.0.saturating_add(margin) < self.limit.0 {
             return;
         }

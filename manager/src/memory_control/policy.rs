@@ -5,19 +5,19 @@ use pando_machine::PageCount;
 
 /// A part of the memory that stays free: the host's or the cgroup's divided by this. Page tables of the host, buffers of the kernel and
 /// other processes take memory between two readings.
-const RESERVE_PART: u64 = 16;
+const RESERVE_DIVISOR: u64 = 16;
 /// The memory that stays free besides: the process itself needs it, half of it for records of cells that fall asleep or wake up.
 const PROCESS_RESERVE: u64 = 128 << 8;
 /// That is at most the pool divided by this.
-const PROCESS_PART: u64 = 4;
+const PROCESS_DIVISOR: u64 = 4;
 /// Pressure from which no more memory is taken, in percent of the time in which some process waits for memory.
 const PRESSURE_LOW: f64 = 2.0;
 /// Pressure from which memory is given back.
 const PRESSURE_HIGH: f64 = 10.0;
 /// The part of the used memory that is given back for each reading with high pressure.
-const PRESSURE_PART: u64 = 16;
+const PRESSURE_DIVISOR: u64 = 16;
 /// The limit grows by at most this part of its maximum for each reading: other processes get their share of memory that became free.
-const GROWTH_PART: u64 = 8;
+const GROWTH_DIVISOR: u64 = 8;
 
 /// The memory of the host or of a cgroup, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,23 +56,23 @@ pub(super) fn next_limit(bounds: LimitBounds, used: PageCount, limit: PageCount,
     let is_short = reading.pools.iter().any(|pool| pool.available.0 < reserve(pool.size).saturating_mul(2));
     let room = match reading.pressure {
         _ if !is_short => room,
-        PRESSURE_HIGH.. => room.min(-i128::from(used.0 / PRESSURE_PART)),
+        PRESSURE_HIGH.. => room.min(-i128::from(used.0 / PRESSURE_DIVISOR)),
         PRESSURE_LOW.. => room.min(0),
         _ => room,
     };
     let target = u64::try_from((i128::from(used.0) + room).clamp(0, i128::from(u64::MAX))).unwrap_or(u64::MAX);
-    let growth = limit.0.saturating_add((most.0 / GROWTH_PART).max(1));
+    let growth = limit.0.saturating_add((most.0 / GROWTH_DIVISOR).max(1));
     PageCount(target.min(growth).max(least.0).min(most.0))
 }
 
 /// The pages of a pool that stay free.
 fn reserve(size: PageCount) -> u64 {
-    (size.0 / RESERVE_PART).saturating_add(process_reserve(size))
+    (size.0 / RESERVE_DIVISOR).saturating_add(process_reserve(size))
 }
 
 /// The part of it that the process itself may use.
 fn process_reserve(size: PageCount) -> u64 {
-    PROCESS_RESERVE.min(size.0 / PROCESS_PART)
+    PROCESS_RESERVE.min(size.0 / PROCESS_DIVISOR)
 }
 
 /// The memory for records of cells that fall asleep or wake up.

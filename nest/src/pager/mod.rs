@@ -30,7 +30,7 @@ const BITMAP_BYTES: usize = 1 << 16;
 /// Swap numbers that such a bitmap has.
 const BITMAP_NUMBERS: u32 = BITMAP_BYTES as u32 * 8;
 /// The part of the swap file that must be free after a search for unused pages: a search for each few pages would take all the time.
-const FREE_PART: usize = 64;
+const FREE_DIVISOR: usize = 64;
 
 /// Counts of a pager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,7 +193,7 @@ impl<'a> Pager<'a> {
                 self.device.read_state(self.child, state::SWAP_NUMBERS | u64::from(first) << 32, &mut bitmap)?;
                 self.swap.keep_only(first, &bitmap);
             }
-            if self.swap.free() <= self.swap.pages() as usize / FREE_PART {
+            if self.swap.free() <= self.swap.pages() as usize / FREE_DIVISOR {
                 return Err(Error::new(ErrorKind::StorageFull, "the swap file is full: give it more room with --swap-size"));
             }
         }

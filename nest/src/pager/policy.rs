@@ -6,11 +6,11 @@ use pando_abi::layout::SLOT_SIZE;
 use pando_abi::limits::MAX_SWAP_PAGES;
 
 /// Most pages that are taken at once: 2 MiB.
-const MOST: u64 = 512;
+const MAX_BATCH: u64 = 512;
 /// Fewest pages that are taken at once.
-const FEWEST: u64 = 16;
+const MIN_BATCH: u64 = 16;
 /// The part of the memory that is taken at once: a thirty-second.
-const PART: u64 = 32;
+const BATCH_DIVISOR: u64 = 32;
 
 /// Pages to read at the first fault.
 const FIRST_READ: u64 = 32;
@@ -19,7 +19,7 @@ const LEAST_READ: u64 = 4;
 
 /// Pages to take at once of a child that may use `memory` pages: few, so that what it uses stays, but enough that it halts seldom.
 pub(super) fn batch(memory: u64) -> u64 {
-    (memory / PART).clamp(FEWEST, MOST)
+    (memory / BATCH_DIVISOR).clamp(MIN_BATCH, MAX_BATCH)
 }
 
 /// A clock hand that goes over the mounts of all spaces of a child.
