@@ -61,7 +61,7 @@ pub use worker::{Turn, Worker};
 use crate::cell::CellId;
 use crate::device::swap::Swap;
 use crate::limits::{REGISTRY_FRAMES, WAKE_THREADS};
-use crate::memory::Rules;
+use crate::memory::OmittedRules;
 use crate::sched::{FairShare, Fifo, Gatekeeper, LargestFirst, OomPolicy, Scheduler};
 use pando_abi::Event;
 use pando_machine::{HostError, Interrupter, Machine, Nanos, PageCount};
@@ -83,7 +83,7 @@ pub struct Config {
     /// maps them.
     pub registry: PageCount,
     /// Rules of the page-table discipline to leave out: for canaries.
-    pub rules: Rules,
+    pub rules: OmittedRules,
     /// Whether vector state has owners (line 7 of the context contract): `false` is for a canary.
     pub vector_owners: bool,
     /// Whether a cell may idle until a given time (Denali section 4.2.2): `false` is for a benchmark. A cell that would then spins,
@@ -109,7 +109,7 @@ impl Default for Config {
             scheduler: Box::<FairShare>::default(),
             oom_policy: Box::<LargestFirst>::default(),
             registry: PageCount(REGISTRY_FRAMES),
-            rules: Rules::ALL_KEPT,
+            rules: OmittedRules::NONE,
             vector_owners: true,
             has_idle_timeouts: true,
             reclaims_idle_memory: false,

@@ -43,7 +43,7 @@
 //! 7. Entries are written with single atomic stores, and never point outside the arena. ([`pando_machine::Arena::store`])
 //!
 //! Each change that an edit can make names the rules that it relies on (`tree/edit/changes.rs`). For each rule there is a canary:
-//! [`Rules`] leaves it out, and a test must fail.
+//! [`OmittedRules`] leaves it out, and a test must fail.
 
 pub mod block;
 pub mod frames;
@@ -65,7 +65,7 @@ pub(crate) use image::{
 pub use paging::{Access, BlockRead, BlockRequest, CopyAuthority, CopyError, FaultOutcome, MemoryError};
 pub(crate) use prefetch::{PrefetchBatch, PrefetchSet, TrainingTraces};
 pub use prefetch::{StartMode, StartTrace};
-pub use rules::Rules;
+pub use rules::OmittedRules;
 pub use spaces::{ClockHand, PageSpan, SpaceSet};
 pub(crate) use spaces::{CopyBetweenError, TreeCursor, WrittenPages, copy_between, copy_pages};
 pub use taken::{SwapNumber, TakenPage};

@@ -8,7 +8,7 @@
 
 use crate::{driver, kvm, sim};
 use pando_abi::{MapFlags, Permissions, SpaceIndex};
-use pando_kernel::memory::{CopyAuthority, Frames, Rules, SpaceSet};
+use pando_kernel::memory::{CopyAuthority, Frames, OmittedRules, SpaceSet};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
 use pando_machine::sim::{BreachKind, Sim, SimConfig};
 use pando_machine::{Context, EntryIndex, Exit, FrameId, Machine, PageCount, Violation};
@@ -30,11 +30,11 @@ fn must_fail(operations: u64, lab: impl Fn(u64) -> Lab) {
     println!("{}", failure.lines().next().unwrap_or_default());
 }
 
-fn must_fail_on_sim(rules: Rules) {
+fn must_fail_on_sim(rules: OmittedRules) {
     must_fail(OPERATIONS, |seed| sim(seed, rules));
 }
 
-fn must_fail_on_kvm(rules: Rules) {
+fn must_fail_on_kvm(rules: OmittedRules) {
     if is_kvm_available() {
         must_fail(OPERATIONS_ON_KVM, |_| kvm(rules, Omit::NOTHING));
     }
@@ -51,74 +51,74 @@ fn kvm_shadows() -> bool {
 
 #[test]
 fn canary_rule_1_changes_beyond_the_list_on_sim() {
-    must_fail_on_sim(Rules::WITHOUT_LIMITS);
+    must_fail_on_sim(OmittedRules::WITHOUT_IN_PLACE_LIMITS);
 }
 
 #[test]
 fn canary_rule_1_changes_beyond_the_list_on_kvm() {
     if kvm_shadows() {
-        must_fail_on_kvm(Rules::WITHOUT_LIMITS);
+        must_fail_on_kvm(OmittedRules::WITHOUT_IN_PLACE_LIMITS);
     }
 }
 
 #[test]
 fn canary_rule_1_copies_that_nobody_confirmed_on_sim() {
-    must_fail_on_sim(Rules::WITHOUT_CONFIRMATION);
+    must_fail_on_sim(OmittedRules::WITHOUT_CONFIRMATION);
 }
 
 #[test]
 fn canary_rule_2_no_fresh_paths_on_sim() {
-    must_fail_on_sim(Rules::WITHOUT_FRESH_PATHS);
+    must_fail_on_sim(OmittedRules::WITHOUT_FRESH_PATHS);
 }
 
 #[test]
 fn canary_rule_2_no_fresh_paths_on_kvm() {
     if kvm_shadows() {
-        must_fail_on_kvm(Rules::WITHOUT_FRESH_PATHS);
+        must_fail_on_kvm(OmittedRules::WITHOUT_FRESH_PATHS);
     }
 }
 
 #[test]
 fn canary_rule_3_no_quarantine_on_sim() {
-    must_fail_on_sim(Rules::WITHOUT_QUARANTINE);
+    must_fail_on_sim(OmittedRules::WITHOUT_QUARANTINE);
 }
 
 #[test]
 fn canary_rule_3_no_quarantine_on_kvm() {
     if kvm_shadows() {
-        must_fail_on_kvm(Rules::WITHOUT_QUARANTINE);
+        must_fail_on_kvm(OmittedRules::WITHOUT_QUARANTINE);
     }
 }
 
 #[test]
 fn canary_rule_4_no_new_root_on_sim() {
-    must_fail_on_sim(Rules::WITHOUT_NEW_ROOT);
+    must_fail_on_sim(OmittedRules::WITHOUT_NEW_ROOT);
 }
 
 #[test]
 fn canary_rule_4_no_new_root_on_kvm() {
-    must_fail_on_kvm(Rules::WITHOUT_NEW_ROOT);
+    must_fail_on_kvm(OmittedRules::WITHOUT_NEW_ROOT);
 }
 
 #[test]
 fn canary_rule_5_writes_into_shared_pages_on_sim() {
-    must_fail_on_sim(Rules::WITHOUT_BREAKING);
+    must_fail_on_sim(OmittedRules::WITHOUT_UNSHARE);
 }
 
 #[test]
 fn canary_rule_5_writes_into_shared_pages_on_kvm() {
-    must_fail_on_kvm(Rules::WITHOUT_BREAKING);
+    must_fail_on_kvm(OmittedRules::WITHOUT_UNSHARE);
 }
 
 #[test]
 fn canary_rule_6_no_stamps_on_sim() {
-    must_fail_on_sim(Rules::WITHOUT_STAMPS);
+    must_fail_on_sim(OmittedRules::WITHOUT_STAMPS);
 }
 
 /// Rule 7 has no switch: every entry is made from a frame's number and stored by [`pando_machine::Arena::store`], one atomic word;
 /// there is no other code to fall back to. So the test itself stores an entry that points outside.
 fn read_through_an_entry_that_points_outside(machine: &Arc<dyn Machine>) -> Exit {
-    let mut frames = Frames::new(Arc::clone(machine), Rules::ALL_KEPT, PageCount(0));
+    let mut frames = Frames::new(Arc::clone(machine), OmittedRules::NONE, PageCount(0));
     let account = frames.open_account(PageCount(100), None);
     let mut memory = SpaceSet::new(&mut frames, account);
     let code = {

@@ -4,7 +4,7 @@
 
 use crate::{ARENA_OF_TREES, REGISTRY};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SpaceIndex};
-use pando_kernel::memory::{Access, AccountId, CopyAuthority, DecodedEntry, FaultOutcome, Frames, PageSpan, Rules, SpaceSet};
+use pando_kernel::memory::{Access, AccountId, CopyAuthority, DecodedEntry, FaultOutcome, Frames, OmittedRules, PageSpan, SpaceSet};
 use pando_machine::PageCount;
 use pando_machine::sim::{Sim, SimConfig};
 use pando_testing::lab::seeds;
@@ -23,7 +23,7 @@ struct Memories {
 impl Memories {
     fn new(seed: u64, large: bool) -> Memories {
         let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed, oracle: false }).expect("memory for the software machine");
-        let mut frames = Frames::new(sim, Rules::ALL_KEPT, REGISTRY);
+        let mut frames = Frames::new(sim, OmittedRules::NONE, REGISTRY);
         let total = frames.free();
         let account = frames.open_account(total, None);
         let mut source = SpaceSet::new(&mut frames, account);

@@ -13,7 +13,7 @@ mod quotas;
 mod trees;
 mod workload;
 
-use pando_kernel::memory::Rules;
+use pando_kernel::memory::OmittedRules;
 use pando_kernel::{Config, Kernel};
 use pando_machine::kvm::Omit;
 use pando_machine::sim::{Sim, SimConfig};
@@ -31,14 +31,14 @@ const REGISTRY: PageCount = PageCount(400);
 const VCPUS: usize = 2;
 
 /// The software machine with its oracle, regardless of the build profile.
-fn sim(seed: u64, rules: Rules) -> Lab {
+fn sim(seed: u64, rules: OmittedRules) -> Lab {
     let sim = Sim::new(SimConfig { arena: ARENA, vcpus: VCPUS, seed, oracle: true }).expect("memory for the software machine");
     let kernel = Kernel::new(Arc::clone(&sim) as Arc<dyn Machine>, Config { rules, registry: REGISTRY, ..Config::default() });
     let workers = (0..VCPUS).map(|index| kernel.worker(index).expect("a free vCPU")).collect();
     Lab { kernel, workers, sim: Some(sim) }
 }
 
-fn kvm(rules: Rules, omit: Omit) -> Lab {
+fn kvm(rules: OmittedRules, omit: Omit) -> Lab {
     Lab::kvm(ARENA, VCPUS, Config { rules, registry: REGISTRY, ..Config::default() }, omit)
 }
 

@@ -6,7 +6,7 @@ use pando_abi::layout::SLOT_SIZE;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions};
 use pando_kernel::End;
-use pando_kernel::memory::Rules;
+use pando_kernel::memory::OmittedRules;
 use pando_machine::kvm::Omit;
 use pando_testing::asm::Register::{Rax, Rbx, Rcx, Rdi, Rsi};
 use pando_testing::lab::{Lab, QUOTA, is_kvm_available, repetitions};
@@ -15,7 +15,7 @@ use pando_testing::lab::{Lab, QUOTA, is_kvm_available, repetitions};
 fn every_cell_finds_its_memory_as_the_model_says_on_sim() {
     let seed = seed(1);
     let operations = repetitions(1_000, 1_000_000, 20_000_000);
-    let tally = driver::run(sim(seed, Rules::ALL_KEPT), seed, operations.into()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let tally = driver::run(sim(seed, OmittedRules::NONE), seed, operations.into()).unwrap_or_else(|wrong| panic!("{wrong}"));
     println!("{tally:?}");
 }
 
@@ -26,13 +26,13 @@ fn every_cell_finds_its_memory_as_the_model_says_on_kvm() {
     }
     let seed = seed(2);
     let operations = repetitions(1_000, 20_000, 500_000);
-    let tally = driver::run(kvm(Rules::ALL_KEPT, Omit::NOTHING), seed, operations.into()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let tally = driver::run(kvm(OmittedRules::NONE, Omit::NOTHING), seed, operations.into()).unwrap_or_else(|wrong| panic!("{wrong}"));
     println!("{tally:?}");
 }
 
 #[test]
 fn a_seed_is_one_run_on_sim() {
-    let run = || driver::run(sim(3, Rules::ALL_KEPT), 3, 5_000).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let run = || driver::run(sim(3, OmittedRules::NONE), 3, 5_000).unwrap_or_else(|wrong| panic!("{wrong}"));
     assert_eq!(run(), run());
 }
 

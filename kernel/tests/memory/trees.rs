@@ -13,7 +13,7 @@ use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
 use pando_kernel::memory::{
     Access, AccountId, BlockRequest, ClockHand, CopyAuthority, CopyError, DecodedEntry, DiskId, FaultOutcome, Frames, MemoryError,
-    PageSpan, Rules, SpaceSet, TakenPage, Usage,
+    OmittedRules, PageSpan, SpaceSet, TakenPage, Usage,
 };
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{EntryIndex, HostError, Machine, PageCount};
@@ -63,7 +63,7 @@ fn had<T>(result: Result<T, MemoryError>) -> Option<Result<T, Refusal>> {
 impl Trees {
     fn new(seed: u64) -> Trees {
         let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed, oracle: false }).expect("memory for the software machine");
-        let mut frames = Frames::new(Arc::clone(&sim) as Arc<dyn Machine>, Rules::ALL_KEPT, REGISTRY);
+        let mut frames = Frames::new(Arc::clone(&sim) as Arc<dyn Machine>, OmittedRules::NONE, REGISTRY);
         let accounts = QUOTAS.map(|quota| frames.open_account(PageCount(quota), None)).to_vec();
         let total = frames.free();
         let swap = Swap::new(accounts[accounts.len() - 1]);
@@ -554,7 +554,7 @@ fn write_each(frames: &mut Frames, set: &mut SpaceSet, written: &[u64]) -> usize
 fn pages_written_after_a_clone_are_prefetched_for_the_next() {
     const PAGES: u64 = 100;
     let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed: 1, oracle: false }).expect("memory for the software machine");
-    let mut frames = Frames::new(sim, Rules::ALL_KEPT, REGISTRY);
+    let mut frames = Frames::new(sim, OmittedRules::NONE, REGISTRY);
     let account = frames.open_account(PageCount(10_000), None);
     let mut set = SpaceSet::new(&mut frames, account);
     let mut range = set.check(SpaceIndex(0), 16 * PAGE_SIZE, PAGES).expect("a range of its own");

@@ -13,7 +13,7 @@ use super::allocator::{Allocation, FrameAllocator, HugeAllocation};
 use super::block_index::BlockIndex;
 use super::file_page::FilePage;
 use crate::limits::RECLAIM_BLOCKS;
-use crate::memory::rules::Rules;
+use crate::memory::rules::OmittedRules;
 use pando_machine::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine, PageCount};
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ pub struct Frames {
     /// Holders to be released in steps.
     garbage: Vec<Garbage>,
     counter: u64,
-    rules: Rules,
+    rules: OmittedRules,
     /// The quotas do not count: an edit is for the good of other cells.
     ignores_quotas: bool,
     /// Frames that were filled with pages of the program's file, and these pages.
@@ -68,7 +68,7 @@ impl Frames {
     /// All frames of `machine` except huge frame 0, which the machine uses. `registry`: number of frames that may hold blocks of
     /// disks.
     #[must_use]
-    pub fn new(machine: Arc<dyn Machine>, rules: Rules, registry: PageCount) -> Frames {
+    pub fn new(machine: Arc<dyn Machine>, rules: OmittedRules, registry: PageCount) -> Frames {
         let mut accounts = Accounts::default();
         let registry = BlockIndex::new(accounts.open(registry, None));
         let frames = machine.arena().frames() as usize;
@@ -104,7 +104,7 @@ impl Frames {
     }
 
     /// The rules of the page-table discipline that are left out.
-    pub(in crate::memory) fn rules(&self) -> Rules {
+    pub(in crate::memory) fn rules(&self) -> OmittedRules {
         self.rules
     }
 

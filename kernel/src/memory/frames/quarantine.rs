@@ -2,7 +2,7 @@
 //! The quarantine: retired tables whose frames are unused until the machine has flushed (rule 3 of the page-table discipline).
 
 use super::frame_table::Frames;
-use crate::memory::rules::Rules;
+use crate::memory::rules::OmittedRules;
 use pando_machine::{FrameId, HostError};
 
 impl Frames {
@@ -11,7 +11,7 @@ impl Frames {
         self.clear_holders(table);
         let payer = self.payer(table);
         self.accounts.note_retired(payer);
-        if self.rules().contains_rule(Rules::WITHOUT_QUARANTINE) {
+        if self.rules().omits(OmittedRules::WITHOUT_QUARANTINE) {
             self.accounts.note_flushed(payer);
             return self.free_frame(table);
         }

@@ -44,7 +44,7 @@ impl Frames {
 mod tests {
     use crate::limits::TRIM_FREE_FRAMES;
     use crate::memory::frames::{AccountId, Frames};
-    use crate::memory::rules::Rules;
+    use crate::memory::rules::OmittedRules;
     use pando_machine::sim::{Sim, SimConfig};
     use pando_machine::{EntryIndex, ExecutableBytes, FRAME_SIZE, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine, PageCount};
     use proptest::prelude::*;
@@ -76,7 +76,7 @@ mod tests {
 
     fn frames() -> (Frames, AccountId) {
         let machine = Sim::new(SimConfig { arena: PageCount(8 * u64::from(FRAMES_PER_HUGE_FRAME)), ..SimConfig::default() });
-        let mut frames = Frames::new(machine.expect("a small machine") as Arc<dyn Machine>, Rules::ALL_KEPT, PageCount(1));
+        let mut frames = Frames::new(machine.expect("a small machine") as Arc<dyn Machine>, OmittedRules::NONE, PageCount(1));
         let account = frames.open_account(PageCount(1 << 20), None);
         (frames, account)
     }

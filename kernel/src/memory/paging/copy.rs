@@ -9,7 +9,7 @@ use super::block_read::BlockRequest;
 use super::error::MemoryError;
 use super::residency::BlockAbsence;
 use crate::memory::frames::{AccountId, Frames, Shortage};
-use crate::memory::rules::Rules;
+use crate::memory::rules::OmittedRules;
 use crate::memory::taken::TakenPage;
 use crate::memory::tree::{DecodedEntry, Lookup, PATH_TABLES, TREE_PAGES, Tree};
 use pando_abi::{Refusal, SpaceIndex};
@@ -199,7 +199,7 @@ impl Tree {
             return Err(CopyError::Refused);
         }
         match found.frame(page) {
-            Some(frame) if is_exclusive(frames, &found) || frames.rules().contains_rule(Rules::WITHOUT_BREAKING) => return Ok(frame),
+            Some(frame) if is_exclusive(frames, &found) || frames.rules().omits(OmittedRules::WITHOUT_UNSHARE) => return Ok(frame),
             _ => self.make_exclusive(frames, account, page)?,
         }
         self.find(frames, page).frame(page).ok_or(CopyError::Refused)

@@ -8,7 +8,7 @@ use crate::limits::FAULT_AROUND;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::paging::{Access, CopyAuthority, CopyError, FaultOutcome};
 use crate::memory::prefetch::VirtualPage;
-use crate::memory::rules::Rules;
+use crate::memory::rules::OmittedRules;
 use crate::memory::tree::Tree;
 use pando_abi::PAGE_SIZE;
 use pando_abi::layout::{SLOT_SIZE, USER_END};
@@ -67,7 +67,7 @@ impl SpaceSet {
     /// # Errors
     /// Not enough memory; nothing has changed.
     pub fn renew_path(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
-        if frames.rules().contains_rule(Rules::WITHOUT_CONFIRMATION) {
+        if frames.rules().omits(OmittedRules::WITHOUT_CONFIRMATION) {
             return Ok(());
         }
         let account = self.account;
@@ -83,7 +83,7 @@ impl SpaceSet {
     /// # Errors
     /// Not enough memory; nothing has changed.
     pub(crate) fn renew_path_beyond_quota(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
-        if frames.rules().contains_rule(Rules::WITHOUT_CONFIRMATION) {
+        if frames.rules().omits(OmittedRules::WITHOUT_CONFIRMATION) {
             return Ok(());
         }
         let account = self.account;

@@ -6,7 +6,7 @@
 
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::prefetch::ForkPrefetch;
-use crate::memory::rules::Rules;
+use crate::memory::rules::OmittedRules;
 use crate::memory::tree::Tree;
 use pando_abi::{SegmentIndex, SpaceIndex};
 use pando_machine::{EntryIndex, Root, SUPERVISOR_SLOT};
@@ -71,7 +71,7 @@ impl Space {
     ) -> Result<Root, Shortage> {
         let version = self.mounts.iter().map(|mount| version_of(&mount.source, &segment)).fold(self.version, u64::max);
         if let Some(cached) = self.root
-            && (cached.version == version || frames.rules().contains_rule(Rules::WITHOUT_NEW_ROOT))
+            && (cached.version == version || frames.rules().omits(OmittedRules::WITHOUT_NEW_ROOT))
         {
             return Ok(cached.root);
         }
@@ -94,7 +94,7 @@ impl Space {
     /// Gives the root another stamp: its cell has run on another vCPU, and this one may have stale translations (rule 6).
     pub(in crate::memory) fn restamp(&mut self, frames: &mut Frames) {
         if let Some(cached) = &mut self.root
-            && !frames.rules().contains_rule(Rules::WITHOUT_STAMPS)
+            && !frames.rules().omits(OmittedRules::WITHOUT_STAMPS)
         {
             cached.root.stamp = frames.next_number();
         }

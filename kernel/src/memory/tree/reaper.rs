@@ -51,7 +51,7 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use crate::memory::frames::Frames;
-    use crate::memory::rules::Rules;
+    use crate::memory::rules::OmittedRules;
     use crate::memory::tree::entry::Entry;
     use crate::memory::tree::handle::Tree;
     use pando_abi::Permissions;
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn an_account_tells_tables_from_pages_from_birth_to_flush() {
         let machine = Sim::new(SimConfig { arena: PageCount(2048), ..SimConfig::default() }).expect("a small machine");
-        let mut frames = Frames::new(machine as Arc<dyn Machine>, Rules::ALL_KEPT, PageCount(0));
+        let mut frames = Frames::new(machine as Arc<dyn Machine>, OmittedRules::NONE, PageCount(0));
         let account = frames.open_account(PageCount(100), None);
         let counts = |frames: &Frames| {
             let usage = frames.usage(account);

@@ -3,7 +3,7 @@
 
 use super::tables::Edit;
 use crate::memory::frames::{AccountId, Frames};
-use crate::memory::rules::Rules;
+use crate::memory::rules::OmittedRules;
 use crate::memory::tree::entry::{DecodedEntry, Entry};
 use crate::memory::tree::handle::Tree;
 use crate::memory::tree::level::{TOP, TREE_PAGES, index, span};
@@ -121,10 +121,10 @@ impl Edit<'_> {
     /// Stores an entry in a table: in place if rule 1 allows it, in a fresh table otherwise (rule 2).
     fn put(&mut self, table: &mut FrameId, position: EntryIndex, visit: &Visit, new: Entry, change: impl EntryChange) {
         let rules = self.frames.rules();
-        let is_unlimited = rules.contains_rule(Rules::WITHOUT_LIMITS) && !matches!(visit.decoded, DecodedEntry::Table { .. });
+        let is_unlimited = rules.omits(OmittedRules::WITHOUT_IN_PLACE_LIMITS) && !matches!(visit.decoded, DecodedEntry::Table { .. });
         let is_unknown = self.is_unmapped || self.fresh.contains(table);
         let in_place = is_unknown || is_unlimited || may_change_in_place(visit, new, change);
-        if !in_place && !rules.contains_rule(Rules::WITHOUT_FRESH_PATHS) {
+        if !in_place && !rules.omits(OmittedRules::WITHOUT_FRESH_PATHS) {
             *table = self.renew_table(*table);
         }
         self.frames.arena().store(*table, position, new.0);
