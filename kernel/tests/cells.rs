@@ -18,7 +18,7 @@ fn a_cell_exits_with_its_status_and_every_frame_is_free_again() {
             asm.call_kernel(exit(42));
         });
         assert_eq!(lab.finish(id).end, End::Exited { status: 42 });
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -52,7 +52,7 @@ fn clones_write_private_copies_and_read_the_templates_pages() {
             assert_eq!(lab.finish(clone).end, End::Exited { status: 8 });
         }
         lab.kernel.end(template, End::Killed).expect("it lives");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

@@ -104,7 +104,7 @@ fn clones_of_a_greedy_cell(lab: &mut Lab) {
         (0..CLONES).map(|_| lab.kernel.clone_cell(template, PageCount(512)).expect("room for a clone")).collect::<Vec<_>>()
     });
     clones.into_iter().chain([template]).for_each(|id| lab.kernel.end(id, End::Killed).expect("it lives"));
-    lab.kernel.settle();
+    lab.kernel.free_unused_frames();
 }
 
 /// A cell that sets another wakeup time whenever it is woken.

@@ -143,10 +143,10 @@ fn clear(kernel: &Kernel, template: CellId, before: PageCount) {
     // A vCPU's thread may be giving memory back to the host, or flushing the machine: what it has in hand for that counts as free only
     // afterwards.
     let limit = Instant::now() + TIMEOUT;
-    kernel.settle();
+    kernel.free_unused_frames();
     while kernel.free() != before && Instant::now() < limit {
         std::thread::yield_now();
-        kernel.settle();
+        kernel.free_unused_frames();
     }
     assert_eq!(kernel.cells(), 0);
     assert_eq!(kernel.free(), before, "every frame is free again");

@@ -90,7 +90,7 @@ fn loaded_templates_equal_the_saved_ones() {
             assert_eq!(save(&lab.kernel, id, &again, |_| Ok(WORDS.to_vec())).expect("a template can be saved").pages, summary.pages);
             lab.kernel.end(id, End::Killed).expect("it is frozen");
             lab.kernel.remove_disk(disk).expect("no cell has it");
-            lab.kernel.settle();
+            lab.kernel.free_unused_frames();
             assert_eq!(lab.kernel.free(), before);
         }
     }
@@ -201,7 +201,7 @@ fn an_index_that_no_kernel_wrote_is_refused_or_harmless() {
         });
         *if found.is_ok() { &mut loaded } else { &mut refused } += 1;
     }
-    lab.kernel.settle();
+    lab.kernel.free_unused_frames();
     assert_eq!((lab.kernel.free(), lab.kernel.cells()), (before, 0));
     assert!(refused > 0 && loaded > 0, "{refused} were refused, {loaded} were not");
 }

@@ -248,7 +248,7 @@ impl NetworkBench {
         for (id, _) in &self.cells {
             self.lab.kernel.end(*id, End::Killed).expect("it idles");
         }
-        self.lab.kernel.settle();
+        self.lab.kernel.free_unused_frames();
         assert_eq!(self.lab.kernel.free(), self.free);
     }
 }

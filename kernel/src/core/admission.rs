@@ -71,7 +71,7 @@ impl State {
     pub(super) fn admit_all(&mut self) -> bool {
         let now = self.frames.machine().now();
         while let Some((_, id)) = self.start_deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
-            self.settle(id);
+            self.end_start_phase(id);
         }
         let mut is_any = false;
         while let Some(id) = self.gatekeeper.admit(self.frames.available()) {
@@ -85,7 +85,7 @@ impl State {
         let has_weight = self.scheduler.weight(id).get() > 0;
         let State { cells, networks, gatekeeper, start_deadlines, .. } = self;
         let Some(live) = cells.get_mut(id).filter(|live| live.execution.run_state() == RunState::AwaitingAdmission) else {
-            gatekeeper.settle(id);
+            gatekeeper.end_start_phase(id);
             return false;
         };
         if let Some(card) = &live.card {
@@ -96,7 +96,7 @@ impl State {
             live.start = Some(Box::new(StartPhase::new(None)));
             start_deadlines.push_back((now + ADMITTED_START_TIME, id));
         } else {
-            gatekeeper.settle(id);
+            gatekeeper.end_start_phase(id);
         }
         self.make_ready(id, ReadyReason::Turn);
         if let Some(callback) = callback {
@@ -114,11 +114,11 @@ impl State {
     }
 
     /// Ends the start of a cell, or its wait for admission; others may be admitted in its place.
-    pub(super) fn settle(&mut self, id: CellId) {
+    pub(super) fn end_start_phase(&mut self, id: CellId) {
         let is_queued = self.is_queued(id);
         let Some((live, _)) = self.living(id) else { return };
         if live.start.take().is_some() || is_queued {
-            self.gatekeeper.settle(id);
+            self.gatekeeper.end_start_phase(id);
             // A vCPU looks for the next one to admit.
             self.notifications.has_runnable_cell = true;
         }
@@ -136,7 +136,7 @@ impl State {
         start.quantum_left = start.quantum_left.saturating_sub(time);
         let is_over = start.quantum_left.is_zero();
         if is_over || !matches!(live.execution.run_state(), RunState::Ready | RunState::AwaitingMemory) {
-            self.settle(id);
+            self.end_start_phase(id);
         }
     }
 }

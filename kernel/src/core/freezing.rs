@@ -137,7 +137,7 @@ impl State {
     }
 
     fn become_template(&mut self, id: CellId) {
-        self.settle(id);
+        self.end_start_phase(id);
         let Some((live, frames)) = self.living(id) else { return };
         // Requests to this cell do not apply to its clones.
         live.cell.withdraw(frames, EventSet::REQUESTS);

@@ -129,7 +129,7 @@ impl State {
         self.scheduler.set_weight(id, weight);
         if weight.get() == 0 && !self.is_queued(id) {
             // It runs when its parent wants, or never.
-            self.settle(id);
+            self.end_start_phase(id);
         }
         // The cell, or its family, may have waited with weight 0 while vCPUs were idle.
         self.notifications.has_runnable_cell |= was_empty && !self.scheduler.is_empty();

@@ -381,7 +381,7 @@ impl Kernel {
 
     /// Frees every unneeded frame: finishes all releasing, gives up blocks that no cell maps, and flushes the machine. For tests
     /// and measurements: takes milliseconds.
-    pub fn settle(&self) {
+    pub fn free_unused_frames(&self) {
         let mut state = self.shared.make_room(self.shared.lock());
         state.frames.reclaim_all();
     }

@@ -353,7 +353,7 @@ impl State {
     /// Ends a cell that is not running elsewhere: its memory goes to the reaper, its outcome is kept for its parent or the operator, and
     /// its children will end.
     pub(super) fn end(&mut self, id: CellId, end: End) {
-        self.settle(id);
+        self.end_start_phase(id);
         let Some(mut live) = self.cells.remove(id) else { return };
         live.take_final_output(&mut self.frames);
         live.close();

@@ -69,10 +69,10 @@ fn a_replaced_page_is_kept_until_the_write_is_confirmed() {
         let kernel = kernel();
         let (source, clone, shared) = at_the_retry(&kernel);
         kernel.end(source, End::Killed).expect("it lives");
-        kernel.settle();
+        kernel.free_unused_frames();
         assert!(!free_frames(&mut kernel.shared.lock().frames).contains(&shared), "the clone's vCPU may still read it");
         let _ = kernel.shared.lock().handle(clone, exit, Nanos(0), Nanos::NEVER);
-        kernel.settle();
+        kernel.free_unused_frames();
         assert!(free_frames(&mut kernel.shared.lock().frames).contains(&shared), "nobody can read it any more");
     }
 }
@@ -85,7 +85,7 @@ fn a_cell_that_ends_before_its_retry_leaves_nothing_behind() {
     for cell in [clone, source] {
         kernel.end(cell, End::Killed).expect("it lives");
     }
-    kernel.settle();
+    kernel.free_unused_frames();
     assert_eq!(kernel.free(), before);
 }
 
@@ -106,7 +106,7 @@ fn an_idle_kernel_gives_memory_back_and_has_it_all_the_same() {
         }
         assert!(written() > 2 * RESERVED_HUGE_FRAMES);
         kernel.end(cell, End::Killed).expect("it lives");
-        kernel.settle();
+        kernel.free_unused_frames();
         while kernel.shared.give_back(kernel.shared.lock(), RESERVED_HUGE_FRAMES) {}
         assert!(written() <= RESERVED_HUGE_FRAMES + 2, "{} huge frames have content", written());
         assert_eq!(kernel.free(), before);
@@ -131,7 +131,7 @@ fn an_idle_kernel_trims_its_memory_once() {
     write(b"content.", 1);
     // Replaces them by a sixteenth: scattered frames, between free ones that contain something.
     write(b"another.", 16);
-    kernel.settle();
+    kernel.free_unused_frames();
     let free = kernel.free();
     assert!(frames_with_content(&machine) > 1024);
     assert!(!kernel.shared.trim(), "no cell has run");
@@ -306,6 +306,6 @@ fn an_operation_without_its_subject_changes_nothing() {
         let stale = kernel.shared.lock().invoke(Subject::Cell(cell), &mut operation);
         assert!(matches!(stale, Err(OperationError::NoSuchCell(id)) if id == cell), "{operation:?}");
     }
-    kernel.settle();
+    kernel.free_unused_frames();
     assert_eq!(kernel.free(), before);
 }

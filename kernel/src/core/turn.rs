@@ -89,7 +89,7 @@ impl State {
                 Err(until) => {
                     self.expect_living(turn.cell).0.execution.transition(RunState::Throttled { until });
                     self.set_alarm(turn.cell, until);
-                    self.settle(turn.cell);
+                    self.end_start_phase(turn.cell);
                     // Another cell of the family may run.
                     turn.cell = turn.donors.pop()?;
                     continue;

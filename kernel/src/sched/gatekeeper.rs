@@ -31,7 +31,7 @@ pub trait Gatekeeper: Send {
     fn expedite(&mut self, _cell: CellId) {}
 
     /// An admitted cell does not start any more, or a waiting one has ended. By default nothing follows from that.
-    fn settle(&mut self, _cell: CellId) {}
+    fn end_start_phase(&mut self, _cell: CellId) {}
 
     /// Whether a cell that is queued now is admitted at once, given enough memory.
     fn has_room(&self) -> bool {
@@ -152,7 +152,7 @@ impl Gatekeeper for Fifo {
         }
     }
 
-    fn settle(&mut self, cell: CellId) {
+    fn end_start_phase(&mut self, cell: CellId) {
         self.starting.remove(&cell);
         self.remove(cell);
     }
@@ -199,7 +199,7 @@ mod tests {
                         next += 1;
                     }
                     2 => {
-                        fifo.settle(cell(index));
+                        fifo.end_start_phase(cell(index));
                         waiting.retain(|other| *other != index);
                         needed.remove(&index);
                         starting.remove(&index);

@@ -48,7 +48,7 @@ fn a_lost_block_ends_a_cell_that_takes_no_exceptions_and_the_report_says_why() {
             let why = format!("{tried} address {:#x}, a block of a disk that cannot be read", PLACE + 8);
             assert!(report.to_string().contains(&why), "{report}");
         }
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

@@ -47,7 +47,7 @@ fn a_cell_reads_more_than_the_registry_holds() {
         assert_eq!(outcome.end, End::Exited { status: 0 });
         assert!(lab.kernel.registry().peak <= REGISTRY, "{:?}", lab.kernel.registry());
         assert!(disk.reads().values().all(|count| (1..=4).contains(count)), "{:?}", disk.reads());
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!((lab.kernel.free(), lab.kernel.registry().used), (before, PageCount(0)));
     }
 }
@@ -78,7 +78,7 @@ fn blocks_that_waiting_cells_map_are_evicted_and_read_again_on_access() {
         assert_eq!(lab.finish(waiter).end, End::Exited { status: 0 });
         assert_eq!(lab.finish(clone).end, End::Exited { status: 0 });
         assert!(lab.kernel.registry().peak <= REGISTRY);
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!((lab.kernel.free(), lab.kernel.registry().used), (before, PageCount(0)));
     }
 }
@@ -106,7 +106,7 @@ fn unmapped_blocks_make_way_for_the_memory_of_cells() {
         lab.kernel.start(greedy).expect("it was not started before");
         assert_eq!(lab.finish(greedy).end, End::Exited { status: 0 });
         assert!(lab.kernel.registry().used < PageCount(100), "{:?}", lab.kernel.registry());
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!((lab.kernel.free(), lab.kernel.registry().used), (before, PageCount(0)));
     }
 }
@@ -123,6 +123,6 @@ fn a_registry_without_room_ends_only_its_reader() {
     lab.run_all();
     assert_eq!(lab.kernel.collect(id).expect("it has ended").end, End::MachineFull);
     lab.kernel.end(other, End::Killed).expect("it idles still");
-    lab.kernel.settle();
+    lab.kernel.free_unused_frames();
     assert_eq!(lab.kernel.free(), before);
 }

@@ -37,7 +37,7 @@ fn two_cells_that_read_a_disk_read_each_block_once() {
         assert!(faults[0] < 20, "neighbours come along: {faults:?}");
         assert!(faults[1] < 5, "a fault maps all blocks of its table that are in memory: {faults:?}");
         assert_eq!(lab.kernel.registry().used, PageCount(BLOCKS.into()));
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!((lab.kernel.free(), lab.kernel.registry().used), (before, PageCount(0)));
     }
 }
@@ -87,7 +87,7 @@ fn clones_have_the_disks_and_mappings_of_their_source() {
         }
         assert!(disk.reads().values().all(|count| *count == 1), "{:?}", disk.reads());
         lab.kernel.end(template, End::Killed).expect("it is frozen");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!((lab.kernel.free(), lab.kernel.registry().used), (before, PageCount(0)));
     }
 }

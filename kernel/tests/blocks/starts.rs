@@ -90,7 +90,7 @@ fn a_start_that_follows_a_trace_finds_its_blocks_and_reads_no_others() {
         assert_eq!(faults, 0, "{trace:?}");
         let read: BTreeSet<u32> = disk.reads().into_keys().collect();
         assert_eq!(read, BTreeSet::from_iter([100, 101, 700, 2900].into_iter().chain(2000..2016)), "an unknown file is read as requested");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

@@ -57,7 +57,7 @@ fn an_idle_kernel_gives_up_blocks_and_cells_read_them_again() {
     // Another vCPU may still be giving memory back.
     while (kernel.free(), kernel.registry().used) != (before, PageCount(0)) {
         assert!(start.elapsed() < WAIT_MAX, "{:?} free, {before:?} before; {:?}", kernel.free(), kernel.registry());
-        kernel.settle();
+        kernel.free_unused_frames();
         thread::sleep(Duration::from_millis(20));
     }
 }

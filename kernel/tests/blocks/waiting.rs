@@ -74,7 +74,7 @@ fn another_cell_runs_to_its_end_while_one_waits_for_the_disk() {
         assert!(matches!(kernel.read(waits, DATA, &mut [0]), Err(OperatorError::WrongState(_))));
         disk.hold(false);
         assert_eq!(kernel.wait(waits).expect("it ends").end, End::Exited { status: 0 });
-        kernel.settle();
+        kernel.free_unused_frames();
         assert_eq!((kernel.free(), kernel.registry().used), (before, PageCount(0)));
     }
 }
@@ -140,7 +140,7 @@ fn a_cell_that_is_ended_while_it_waits_leaves_nothing_behind() {
         kernel.end(waits, End::Killed).expect("it lives");
         disk.hold(false);
         assert_eq!(kernel.wait(waits).expect("it ends").end, End::Killed);
-        kernel.settle();
+        kernel.free_unused_frames();
         assert_eq!((kernel.free(), kernel.registry().used), (before, PageCount(0)));
     }
 }
@@ -157,7 +157,7 @@ fn many_cells_on_two_vcpus_read_the_same_blocks_of_one_disk() {
         for id in readers {
             assert_eq!(kernel.wait(id).expect("it ends").end, End::Exited { status: 0 });
         }
-        kernel.settle();
+        kernel.free_unused_frames();
         assert_eq!((kernel.free(), kernel.registry().used), (before, PageCount(0)));
     }
 }

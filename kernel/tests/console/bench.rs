@@ -177,7 +177,7 @@ impl Bench {
     pub fn close(self) {
         self.lab.kernel.end(self.id, End::Killed).expect("it idles");
         assert_eq!(self.port.receive(), None, "somebody said more");
-        self.lab.kernel.settle();
+        self.lab.kernel.free_unused_frames();
         assert_eq!(self.lab.kernel.free(), self.free);
     }
 }

@@ -111,7 +111,7 @@ fn a_long_stream_goes_through_a_cell_in_little_memory() {
         assert_eq!((received as u64, rest.len()), (bytes, 0));
         sender.join().expect("all was sent");
         assert_eq!(kernel.wait(id).expect("it has ended").end, End::Exited { status: 6 });
-        kernel.settle();
+        kernel.free_unused_frames();
         assert_eq!(kernel.free(), before);
     }
 }

@@ -80,7 +80,7 @@ fn long_calls_are_preempted_in_the_middle_without_harm() {
         }
         assert_eq!(lab.finish(id).end, End::Exited { status: 0 });
         lab.kernel.end(neighbour, End::Killed).expect("it counts");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -101,7 +101,7 @@ fn a_cell_can_be_ended_in_the_middle_of_a_call() {
             }
             lab.kernel.end(neighbour, End::Killed).expect("it counts");
         }
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

@@ -57,7 +57,7 @@ fn a_thousand_clones_have_identities_and_share_no_randomness() {
             lab.kernel.collect(clone);
         }
         lab.kernel.end(source, End::Killed).expect("it lives");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

@@ -213,7 +213,7 @@ fn a_refusal_names_the_mistake_in_the_call() {
                 assert_eq!(Refusal::from_result(result), *wanted, "{call:x?}");
             }
         }
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -273,7 +273,7 @@ fn there_are_so_many_spaces_and_segments_and_no_more() {
         let mounts = (1 + clones) * u64::from(MAX_MOUNTS / (1 + clones as u32));
         assert_eq!(refusal, Refusal::TooMany);
         assert!(clones < spaces && mounts <= u64::from(MAX_MOUNTS) && clones >= u64::from(MAX_MOUNTS) / 110, "{clones} clones");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -286,7 +286,7 @@ fn an_eager_mapping_beyond_the_quota_is_refused() {
             let call = Hypercall::Map { space: CURRENT_SPACE, address: SLOT_SIZE, pages, flags };
             let before = lab.kernel.free();
             assert_eq!(until_refused(&mut lab, PageCount(1500), &[], call), (0, Refusal::Quota));
-            lab.kernel.settle();
+            lab.kernel.free_unused_frames();
             assert_eq!(lab.kernel.free(), before);
         }
     }
@@ -299,7 +299,7 @@ fn an_eager_mapping_beyond_the_machine_is_refused() {
         let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
         let call = Hypercall::Map { space: CURRENT_SPACE, address: FREE, pages: 1 << 15, flags };
         assert_eq!(until_refused(&mut lab, PageCount(1 << 20), &[], call), (0, Refusal::NoMemory));
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

@@ -211,7 +211,7 @@ fn spaces_of_a_clone_are_its_own() {
             assert_eq!(lab.finish(clone).end, End::Exited { status: 0 });
         }
         lab.kernel.end(template, End::Killed).expect("it lives");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

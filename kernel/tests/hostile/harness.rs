@@ -198,7 +198,7 @@ impl Harness {
         });
         self.try_cell(&honest, &[ExpectedEnd::Exits(42)]);
         self.neighbour.dismiss(&self.lab);
-        self.lab.kernel.settle();
+        self.lab.kernel.free_unused_frames();
         assert_eq!(self.lab.kernel.free(), self.free, "frames are lost");
         assert_eq!(self.lab.kernel.cells(), 0);
         if let Some(sim) = &self.lab.sim {

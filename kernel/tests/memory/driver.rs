@@ -93,7 +93,7 @@ impl Driver {
         while !self.subjects.is_empty() {
             self.end(0);
         }
-        self.lab.kernel.settle();
+        self.lab.kernel.free_unused_frames();
         self.check_breaches()?;
         let free = self.lab.kernel.free();
         if free != self.before {
@@ -124,7 +124,7 @@ impl Driver {
         if self.lab.kernel.free().0 < self.before.0 / 4 {
             let index = self.work.below(self.subjects.len());
             self.end(index);
-            self.lab.kernel.settle();
+            self.lab.kernel.free_unused_frames();
             return Ok(());
         }
         match self.work.below(100) {
@@ -138,7 +138,7 @@ impl Driver {
                 Ok(())
             }
             98 => {
-                self.lab.kernel.settle();
+                self.lab.kernel.free_unused_frames();
                 Ok(())
             }
             _ => self.audit(),

@@ -97,7 +97,7 @@ fn assert_fine(lab: &mut Lab, id: CellId) {
 /// Checks that all cells have ended and all memory is free.
 fn assert_clear(lab: &Lab, before: PageCount) {
     assert_eq!(lab.kernel.cells(), 0);
-    lab.kernel.settle();
+    lab.kernel.free_unused_frames();
     assert_eq!(lab.kernel.free(), before);
 }
 
@@ -283,7 +283,7 @@ fn fresh_memory_is_zero_whoever_had_it_before() {
         let before = lab.kernel.free();
         for flags in [LAZY, EAGER, MapFlags { large: true, ..LAZY }, MapFlags { large: true, ..EAGER }] {
             // Nearly every frame is written by a cell that is then ended.
-            lab.kernel.settle();
+            lab.kernel.free_unused_frames();
             let dirty = lab.cell_with(&[0xcc], PageCount(1 << 20));
             let pages = before.0 - 100;
             lab.kernel.map(dirty, BIG, PageCount(pages), LAZY).expect("room for tables");
@@ -292,7 +292,7 @@ fn fresh_memory_is_zero_whoever_had_it_before() {
             }
             lab.kernel.end(dirty, End::Killed).expect("it lives");
             let _ = lab.kernel.collect(dirty);
-            lab.kernel.settle();
+            lab.kernel.free_unused_frames();
             let reader = launch(&lab, PageCount(1 << 20), |asm| {
                 asm.call_kernel(map(PAGES, flags));
                 must_be(asm, Rax, 0);

@@ -140,7 +140,7 @@ pub fn close(lab: &mut Lab, ends: &[CellId], free: PageCount) {
     }
     lab.run_all();
     assert_eq!(lab.kernel.cells(), 0, "cells are left");
-    lab.kernel.settle();
+    lab.kernel.free_unused_frames();
     assert_eq!(lab.kernel.free(), free, "frames are missing");
 }
 

@@ -132,6 +132,6 @@ fn families_that_churn_on_two_vcpus_leave_nothing_behind() {
         assert!(kernel.now() < deadline, "{} cells are left", kernel.cells());
         std::thread::yield_now();
     }
-    kernel.settle();
+    kernel.free_unused_frames();
     assert_eq!(kernel.free(), free);
 }

@@ -28,7 +28,7 @@ fn a_disk_that_no_cell_has_can_be_removed_and_its_name_is_given_again() {
         assert!(lab.kernel.registry().used > PageCount(0));
         let other = lab.kernel.add_disk(TestDisk::new(1)).expect("room for a disk");
         assert!(other != contents);
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.add_disk(TestDisk::new(1)), Ok(contents));
         try_out(&mut lab, id);
     }
@@ -46,7 +46,7 @@ fn a_retired_disk_is_removed_when_its_last_user_ends() {
         assert_eq!(lab.kernel.remove_disk(disk), Err(OperatorError::NoSuchDisk));
         assert_eq!(lab.kernel.retire_disk(disk), Err(OperatorError::NoSuchDisk));
         // A disk that gets its identifier later is another one.
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.add_disk(TestDisk::new(1)), Ok(disk));
         let other = lab.cell(&[0xcc]);
         lab.kernel.attach(other, disk).expect("it is at rest");
@@ -68,7 +68,7 @@ fn names_of_disks_never_run_out_if_they_are_given_back() {
 fn an_image_wants_the_disks_that_its_cell_had() {
     for mut lab in Lab::both() {
         let (id, disk) = template(&mut lab);
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         let before = (lab.kernel.free(), lab.kernel.cells());
         let (image, pages) = export(&lab.kernel, id);
         let contents = lab.kernel.add_disk(pages).expect("room for a disk");
@@ -82,7 +82,7 @@ fn an_image_wants_the_disks_that_its_cell_had() {
         assert_eq!(import(smaller, &[disk]), Err(OperatorError::WrongDisk { index: 1, wanted, blocks: u64::from(BLOCKS) - 1 }));
         let short = lab.kernel.import(&image, contents, &[disk], PageCount(256));
         short.into_iter().for_each(|id| lab.kernel.end(id, End::Killed).expect("it is frozen"));
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!((lab.kernel.free(), lab.kernel.cells()), before);
     }
 }

@@ -54,7 +54,7 @@ fn a_damaged_image_is_refused_or_harmless() {
         }
         let count = if imported.is_some() { &made } else { &refused };
         count.set(count.get() + 1);
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         prop_assert_eq!((lab.kernel.free(), lab.kernel.cells()), (before, 0));
         Ok(())
     });

@@ -41,7 +41,7 @@ fn an_imported_template_is_the_one_that_was_exported() {
             try_out(&mut lab, id);
             assert_eq!(pages.reads.load(Ordering::Relaxed), reads, "all clones share what is in memory");
             lab.kernel.end(id, End::Killed).expect("it is frozen");
-            lab.kernel.settle();
+            lab.kernel.free_unused_frames();
             assert_eq!((lab.kernel.free(), lab.kernel.registry().used), (before, PageCount(0)));
         }
     }
@@ -80,7 +80,7 @@ fn an_export_does_not_change_while_it_runs() {
         });
         assert_eq!(again, Ok(image));
         assert!(bytes == pages.bytes(), "as they were at the beginning");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert!(lab.kernel.free() > before, "nothing is left of it");
     }
 }
@@ -103,7 +103,7 @@ fn only_a_template_is_exported_and_a_break_stops_the_export() {
             lab.kernel.end(id, End::Killed).expect("it does not run");
         }
         assert_eq!(lab.kernel.export(id, &mut |_, _| ControlFlow::Continue(())), Err(OperatorError::Ended { cell: id, end: End::Killed }));
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

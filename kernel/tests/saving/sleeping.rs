@@ -44,7 +44,7 @@ fn finish(lab: &mut Lab, id: CellId) {
 /// Ends everything, and checks that every frame and every byte of swap space is free.
 fn check_empty(lab: &Lab, swap: &TestSwap, cells: &[CellId], before: PageCount) {
     cells.iter().for_each(|id| drop(lab.kernel.end(*id, End::Killed)));
-    lab.kernel.settle();
+    lab.kernel.free_unused_frames();
     assert_eq!(lab.kernel.free(), before);
     assert_eq!(swap.lengths(), [0_usize; 0]);
     assert_eq!(lab.kernel.swap_usage().map(|usage| usage.records), Some(0));
@@ -57,11 +57,11 @@ fn a_cell_finds_memory_of_every_kind_again() {
         let (template, _) = template_that_waits(&mut lab);
         let awake = waiting_clone(&mut lab, template);
         let asleep = waiting_clone(&mut lab, template);
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         let resident = lab.kernel.inspect(asleep).expect("it lives").2.used;
         assert_eq!(lab.kernel.sleep(asleep), Ok(SleepOutcome::Asleep));
         assert_eq!(state(&lab, asleep), RunState::Asleep { until: Nanos::NEVER });
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         let used = lab.kernel.inspect(asleep).expect("it lives").2.used;
         assert_eq!(used, PageCount(0), "all frames are given back");
         let [length] = swap.lengths()[..] else { panic!("one record") };
@@ -81,7 +81,7 @@ fn each_sleeper(check: impl Fn(Lab, &TestSwap, CellId)) {
         lab.kernel.sleep(id).expect("it is idle");
         // Its base stays without the template.
         lab.kernel.end(template, End::Killed).expect("it is frozen");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert!(lab.kernel.free() < before, "the base is kept");
         check(lab, &swap, id);
     }
@@ -96,7 +96,7 @@ fn a_base_outlives_its_template_as_long_as_a_cell_sleeps() {
         finish(&mut lab, id);
         finish(&mut lab, clone);
         lab.kernel.end(other, End::Killed).expect("it is frozen");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!((swap.lengths().len(), lab.kernel.swap_usage().map(|usage| usage.used)), (0, Some(0)));
     });
 }

@@ -48,7 +48,7 @@ fn pages_that_one_clone_accessed_are_present_in_later_ones() {
         }
         assert!(faults[1] < faults[0], "{faults:?}");
         lab.kernel.end(id, End::Killed).expect("it is frozen");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), free);
     }
 }
@@ -148,7 +148,7 @@ fn pages_written_before_the_first_wait_are_copied_before_a_clone_runs() {
             assert!(faults <= 1, "{faults} faults, {} without", plain.0);
         }
         lab.kernel.end(id, End::Killed).expect("it is frozen");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), free);
     }
 }
@@ -255,7 +255,7 @@ fn a_copy_of_a_cell_that_has_run_finds_the_pages_present_that_this_cell_wrote() 
         assert!(faults(&mut lab, id) <= 1);
         lab.kernel.end(id, End::Killed).expect("it is frozen");
         lab.kernel.remove_disk(contents).expect("no cell uses it");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), free);
     }
 }

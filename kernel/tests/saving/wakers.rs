@@ -127,7 +127,7 @@ fn finish(kernel: &Kernel, id: CellId) {
 fn check_empty(kernel: &Kernel, swap: &TestSwap, before: PageCount) {
     let limit = Instant::now() + TIMEOUT;
     loop {
-        kernel.settle();
+        kernel.free_unused_frames();
         let left = (kernel.free(), swap.lengths().len());
         if left == (before, 0) {
             return;
@@ -325,7 +325,7 @@ fn a_cell_waits_until_another_one_has_fallen_asleep_on_request() {
         let large = checker(&kernel, 2000);
         await_state(&kernel, large, |state| matches!(state, RunState::Idle { .. }));
         let small = built_checker(&kernel, 300);
-        kernel.settle();
+        kernel.free_unused_frames();
         kernel.withhold(PageCount(kernel.free().0 - 100));
         let (begins, has_begun) = mpsc::channel();
         let (release, is_released) = mpsc::channel();
@@ -353,7 +353,7 @@ fn a_queued_cell_is_admitted_when_less_memory_is_withheld() {
     for (kernel, swap) in kernels(PageCount(1 << 13), 1) {
         let before = kernel.free();
         let waits = built_checker(&kernel, 3);
-        kernel.settle();
+        kernel.free_unused_frames();
         kernel.withhold(kernel.free());
         kernel.start(waits).expect("it was not started before");
         assert!(matches!(kernel.inspect(waits).expect("it lives").0, RunState::AwaitingAdmission));

@@ -151,7 +151,7 @@ fn cells_start_in_order_and_few_at_a_time_whatever_they_do() {
             let _ = lab.kernel.end(*id, End::Killed);
             lab.kernel.collect(*id).expect("it has ended");
         }
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), free, "seed {seed}");
     }
 }

@@ -50,7 +50,7 @@ fn check_end(labs: Vec<Lab>, reach: impl Fn(&mut Lab) -> CellId, wanted: impl Fn
         assert_eq!(lab.kernel.wait_frozen(id), Err(OperatorError::NoSuchCell(id)));
         assert!(lab.kernel.collect(id).is_none());
         lab.run_all();
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!((lab.kernel.free(), lab.kernel.cells()), (before, 0));
     }
 }
@@ -108,13 +108,13 @@ fn a_template_can_be_ended_while_clones_of_it_live() {
         lab.run_all();
         let clones: Vec<_> = (0..3).map(|_| lab.kernel.clone_cell(template, QUOTA).expect("a template can be cloned")).collect();
         lab.kernel.end(template, End::Killed).expect("it lives");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         for clone in clones {
             lab.kernel.start(clone).expect("it was not started before");
             assert_eq!(lab.finish(clone).end, End::Exited { status: 5 });
         }
         lab.kernel.collect(template);
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

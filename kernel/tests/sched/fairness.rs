@@ -256,7 +256,7 @@ fn a_cell_that_waits_for_a_flush_stops_no_other_cell() {
         let (_, counters, _) = lab.kernel.inspect(other).expect("it lives");
         assert!(counters.exits < 2000 + 4 * counters.preemptions, "{} exits, {} quanta", counters.exits, counters.preemptions);
         lab.kernel.end(other, End::Killed).expect("it lives");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

@@ -102,7 +102,7 @@ fn a_cell_is_stopped_wherever_it_stands_and_its_clones_go_on() {
         }
         lab.kernel.end(neighbour, End::Killed).expect("it lives");
         lab.kernel.collect(neighbour);
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }

@@ -101,7 +101,7 @@ fn the_default_gatekeeper_lets_in_by_order_of_asking_once_there_is_memory() {
         lab.run_all();
         assert_eq!(lab.kernel.inspect(waiting).expect("it waits").0, RunState::AwaitingAdmission);
         lab.kernel.end(big, End::Killed).expect("it lives");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         // It was not queued again: it is admitted because there is memory. Without code it faults.
         assert!(matches!(lab.finish(waiting).end, End::Fault(_)));
     }

@@ -55,7 +55,7 @@ fn the_largest_cell_is_ended_and_the_others_continue() {
         let end = lab.kernel.collect(hoarder).expect("it was ended").end;
         assert_eq!(end, End::MachineFull);
         assert_eq!(end.to_string(), "the machine is out of memory, and this cell used most");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -68,7 +68,7 @@ fn a_cell_that_needs_more_than_the_machine_has_ends() {
         let wants = toucher(&lab, before.0 * 2);
         assert_eq!(lab.finish(wants).end, End::MachineFull);
         assert_eq!(lab.finish(small).end, End::Exited { status: 0 });
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -87,7 +87,7 @@ fn an_idle_cell_falls_asleep_before_one_ends() {
             assert_eq!(lab.kernel.read(hoarder, SLOT_SIZE, &mut [0]), Ok(()), "its memory comes back");
             lab.kernel.end(hoarder, End::Killed).expect("it lives");
         }
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -140,7 +140,7 @@ fn cells_that_have_run_since_they_were_queued_fall_asleep_before_one_ends() {
             assert!(lab.kernel.inspect(id).is_ok(), "it lives");
             lab.kernel.end(id, End::Killed).expect("it lives");
         }
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -169,7 +169,7 @@ fn a_clone_that_copies_a_page_waits_for_all_tables_that_it_needs() {
             assert_eq!(lab.finish(clone).end, End::Exited { status: 0 }, "with a deficit of {deficit} pages");
             lab.kernel.withhold(PageCount(0));
             idle.into_iter().chain([template]).for_each(|id| lab.kernel.end(id, End::Killed).expect("it lives"));
-            lab.kernel.settle();
+            lab.kernel.free_unused_frames();
             assert_eq!(lab.kernel.free(), before);
         }
     }
@@ -180,7 +180,7 @@ fn cells_are_admitted_when_enough_idle_ones_have_fallen_asleep() {
     for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
         // One of them does not free enough.
         let idle: Vec<CellId> = (0..20).map(|_| hoarder(&mut lab, 1, IDLE)).collect();
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         lab.kernel.withhold(lab.kernel.free());
         let waits = toucher(&lab, 1);
         assert_eq!(lab.finish(waits).end, End::Exited { status: 0 });
@@ -203,7 +203,7 @@ fn cells_are_admitted_although_a_search_for_idle_ones_takes_many_steps() {
         cells.iter().for_each(|id| lab.kernel.raise(*id, Event::Interrupt));
         lab.run_all();
         let waits = lab.cell_with(&code, PageCount(300));
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         lab.kernel.withhold(lab.kernel.free());
         lab.kernel.start(waits).expect("it was not started before");
         lab.run_all();
@@ -222,7 +222,7 @@ fn cells_are_admitted_when_an_idle_one_can_sleep_again() {
         lab.kernel.start(idle).expect("it was not started before");
         lab.run_all();
         let waits = lab.cell_with(b"\xf4", PageCount(300));
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         // An event waits for the idle cell, which was masked when it came.
         lab.kernel.raise(idle, Event::Console);
         lab.kernel.write(idle, VIRTUAL_REGISTERS + 8, &0_u64.to_le_bytes()).expect("it is mapped");
@@ -239,7 +239,7 @@ fn an_operator_does_not_wait_for_a_cell_that_nobody_puts_to_sleep_meanwhile() {
     for mut lab in Lab::each(ARENA, || Config { swap: Some(Arc::new(TestSwap::default())), ..Config::default() }) {
         let idle = hoarder(&mut lab, 200, IDLE);
         let [waits, built] = [(); 2].map(|()| lab.cell_with(b"\xf4", PageCount(300)));
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         lab.kernel.withhold(lab.kernel.free());
         // This chooses the idle cell, which the next turn would put to sleep.
         lab.kernel.start(waits).expect("it was not started before");
@@ -263,7 +263,7 @@ fn idle_cells_fall_asleep_while_cells_use_more_than_their_limit() {
             let is_asleep = |id| matches!(lab.kernel.inspect(id).expect("it lives").0, RunState::Asleep { .. });
             idle.iter().map(|id| is_asleep(*id)).collect()
         };
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         let limit = PageCount(lab.kernel.used_by_cells().0 - 500);
         lab.kernel.limit_resident(limit);
         lab.run_all();
@@ -280,7 +280,7 @@ fn idle_cells_fall_asleep_while_cells_use_more_than_their_limit() {
         // On KVM, more time than that may have passed.
         assert!(lab.sim.is_none() || matches!(state, RunState::Idle { .. }), "{state:?}");
         idle[..4].iter().for_each(|id| lab.kernel.end(*id, End::Killed).expect("it lives"));
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -309,7 +309,7 @@ fn withheld_memory_is_taken_from_idle_cells_and_not_allocated() {
             assert_eq!(lab.kernel.read(hoarder, SLOT_SIZE, &mut [0]), Ok(()), "its memory comes back");
             lab.kernel.end(hoarder, End::Killed).expect("it lives");
         }
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -342,7 +342,7 @@ fn idle_cells_that_cannot_sleep_hide_no_other_cell() {
             assert_eq!(lab.finish(wants).end, End::MachineFull);
             cells.push(idle);
             cells.into_iter().for_each(|id| lab.kernel.end(id, End::Killed).expect("it lives"));
-            lab.kernel.settle();
+            lab.kernel.free_unused_frames();
             assert_eq!(lab.kernel.free(), before);
         }
     }
@@ -365,7 +365,7 @@ fn without_a_victim_the_requesting_cell_ends() {
         let wants = toucher(&lab, before.0 * 2 / 3);
         assert_eq!(lab.finish(wants).end, End::MachineFull);
         lab.kernel.end(hoarder, End::Killed).expect("it lives");
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }
 }
@@ -467,7 +467,7 @@ fn a_flush_that_frees_nothing_but_tables_lets_the_waiting_cell_in() {
         lab.kernel.start(waits).expect("it was not started before");
         assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::AwaitingAdmission, "there is not enough for it to start");
         // The next flush is some time away: when it comes, all else is released.
-        lab.kernel.settle();
+        lab.kernel.free_unused_frames();
         lab.kernel.end(tables, End::Killed).expect("it lives");
         lab.run_all();
         assert!(lab.kernel.inspect(waits).is_err(), "it was let in, and ran into nothing");

@@ -72,7 +72,7 @@ fn many_cells_woken_by_timers_all_come_to_their_end() {
     for id in ids {
         assert_eq!(kernel.wait(id).expect("it ends").end, End::Exited { status: 20 });
     }
-    kernel.settle();
+    kernel.free_unused_frames();
     assert_eq!((kernel.free(), kernel.cells()), (before, 0));
 }
 
@@ -97,7 +97,7 @@ fn many_cells_share_the_vcpus() {
         for (index, id) in ids.into_iter().enumerate() {
             assert_eq!(kernel.wait(id).expect("it ends").end, End::Exited { status: index as u8 });
         }
-        kernel.settle();
+        kernel.free_unused_frames();
         assert_eq!((kernel.free(), kernel.cells()), (before, 0));
     }
 }
@@ -122,7 +122,7 @@ fn a_running_cell_is_ended_from_outside() {
             kernel.end(id, End::TimedOut).expect("it lives");
             assert_eq!(kernel.wait(id).expect("it ends").end, End::TimedOut);
         }
-        kernel.settle();
+        kernel.free_unused_frames();
         assert_eq!(kernel.free(), before);
     }
 }

@@ -142,7 +142,7 @@ impl CloneFixture {
 
     /// The number of free frames after all unused ones are released.
     pub fn free(&self) -> PageCount {
-        self.lab.kernel.settle();
+        self.lab.kernel.free_unused_frames();
         self.lab.kernel.free()
     }
 }

@@ -102,7 +102,7 @@ fn each_of_a_thousand_web_servers_answers_for_itself() {
     let first = serve(&mut world, 0);
     ask(&mut world, std::slice::from_ref(&first), 1);
     world.end(&first);
-    world.lab.kernel.settle();
+    world.lab.kernel.free_unused_frames();
     let before = world.owned();
 
     let start = Instant::now();
@@ -128,6 +128,6 @@ fn each_of_a_thousand_web_servers_answers_for_itself() {
     for server in &servers {
         world.end(server);
     }
-    world.lab.kernel.settle();
+    world.lab.kernel.free_unused_frames();
     assert_eq!(world.owned(), before, "every frame has come back");
 }

@@ -121,7 +121,7 @@ fn connections_that_come_and_go_leave_nothing() {
     let each = repetitions(25, 500, 25_000);
     let Some(mut world) = CellNetwork::with_peer(NetworkConfig::default()) else { return };
     world.run("/peer || true");
-    world.lab.kernel.settle();
+    world.lab.kernel.free_unused_frames();
     let owned = world.owned();
     // It ends with one more connection, which comes after its memory was measured.
     let all = each * ROUNDS + 1;
@@ -142,6 +142,6 @@ fn connections_that_come_and_go_leave_nothing() {
         assert!(last.0 <= second.0 + 384, "{pages:?}");
     }
     world.end(&client);
-    world.lab.kernel.settle();
+    world.lab.kernel.free_unused_frames();
     assert_eq!(world.owned(), owned, "every frame has come back");
 }

@@ -115,7 +115,7 @@ fn clones_leave_nothing() {
     needs_kvm!();
     let mut fixture = CloneFixture::plant("echo ready > /dev/pando; echo $(seq 1 3)", Calls::default());
     let free = |kernel: &Kernel| {
-        kernel.settle();
+        kernel.free_unused_frames();
         kernel.free()
     };
     fixture.said(&[]);
