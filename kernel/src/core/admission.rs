@@ -47,7 +47,7 @@ impl Kernel {
         self.invoke(Subject::Cell(id), Operation::Start)?;
         // Admits it, and frees memory if the gatekeeper waits for that.
         let state = self.shared.housekeeping(self.shared.lock());
-        self.shared.announce(&state);
+        self.shared.kick_vcpu(&state);
         Ok(())
     }
 }

@@ -55,7 +55,7 @@ impl Shared {
             match &outcome {
                 Ok(()) => {
                     state.make_ready(id, ReadyReason::Turn);
-                    self.announce(&state);
+                    self.kick_vcpu(&state);
                 }
                 // The flush that the cell waits for will not come.
                 Err(error) => state.end(id, End::Host(error.to_string())),
@@ -63,7 +63,7 @@ impl Shared {
         }
         // The tables that were freed may be all that a waiting cell lacked, and no later housekeeping would look.
         if state.admit_all() {
-            self.announce(&state);
+            self.kick_vcpu(&state);
         }
         state
     }
@@ -132,7 +132,7 @@ impl Shared {
             self.changed.notify_all();
         }
         if due.has_runnable_cell {
-            self.announce(state);
+            self.kick_vcpu(state);
         }
         if due.has_sleeper {
             self.sleeper.notify_one();
@@ -142,7 +142,7 @@ impl Shared {
                 _ => self.wakers.notify_all(),
             }
             if !state.sleepers.has_threads {
-                self.announce(state);
+                self.kick_vcpu(state);
             }
         }
         due.interrupts.into_iter().for_each(|vcpu| self.interrupt(vcpu));

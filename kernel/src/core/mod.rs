@@ -148,7 +148,7 @@ impl Shared {
 
     /// Makes a runnable cell run soon: wakes an idle vCPU, interrupts one whose cell was alone, or interrupts any vCPU for an
     /// urgent cell.
-    fn announce(&self, state: &State) {
+    fn kick_vcpu(&self, state: &State) {
         let urgent = state.scheduler.is_urgent();
         if state.idle_workers > 0 {
             self.work.notify_one();

@@ -138,7 +138,7 @@ impl HostPort {
                 shared.notify(&mut state);
             }
             if std::mem::take(&mut state.notifications.has_woken_receiver) || state.networks.next_arrival() < next {
-                shared.announce(&state);
+                shared.kick_vcpu(&state);
             }
         }
     }

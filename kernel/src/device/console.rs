@@ -123,7 +123,7 @@ impl Buffers {
     }
 
     /// Calls the listener.
-    fn announce(&mut self) {
+    fn notify_listener(&mut self) {
         self.is_changed = true;
         if let Some(listener) = &self.listener {
             listener();
@@ -221,7 +221,7 @@ impl ConsolePort {
     pub fn listen(&self, listener: impl Fn() + Send + 'static) {
         let mut buffers = self.lock();
         buffers.listener = Some(Box::new(listener));
-        buffers.announce();
+        buffers.notify_listener();
     }
 
     /// Takes the next output, and notifies the cell of the room; returns the lock if there is none.
@@ -250,7 +250,7 @@ impl ConsolePort {
         let mut buffers = self.lock();
         buffers.output_closed = true;
         buffers.input = VecDeque::new();
-        buffers.announce();
+        buffers.notify_listener();
         self.changed.notify_all();
     }
 }
@@ -337,7 +337,7 @@ impl ConsolePort {
         let mut buffers = self.lock();
         if !buffers.input_wanted {
             buffers.input_wanted = true;
-            buffers.announce();
+            buffers.notify_listener();
             self.changed.notify_all();
         }
     }
@@ -349,7 +349,7 @@ impl ConsolePort {
         let bytes: Vec<u8> = buffers.input.drain(..count).collect();
         let is_last = buffers.input.is_empty() && buffers.input_closed;
         if count > 0 {
-            buffers.announce();
+            buffers.notify_listener();
             self.changed.notify_all();
         }
         (bytes, is_last)
@@ -360,7 +360,7 @@ impl ConsolePort {
         let mut buffers = self.lock();
         if !bytes.is_empty() && !buffers.closed_streams.contains(&stream) {
             buffers.append(stream, bytes);
-            buffers.announce();
+            buffers.notify_listener();
             self.changed.notify_all();
         }
     }
@@ -514,7 +514,7 @@ impl Console {
             }
             if count > 0 {
                 buffers.append(stream, bytes);
-                buffers.announce();
+                buffers.notify_listener();
                 self.port.changed.notify_all();
             }
             drop(buffers);
@@ -565,7 +565,7 @@ impl Console {
             };
             if length != FAULTED {
                 buffers.input.drain(..count);
-                buffers.announce();
+                buffers.notify_listener();
                 self.port.changed.notify_all();
             }
             drop(buffers);
