@@ -3,11 +3,11 @@
 
 use crate::dns_proxy::{DnsContext, DnsCounts, DnsProxy};
 use crate::limits::{DRAIN_TIMEOUT, FULL_QUEUE_DELAY, MAX_ACCEPTS, MAX_CONNECTIONS, MAX_DNS_QUERIES, MAX_FLOWS, MAX_FRAMES, MAX_RESOLVERS};
-use crate::listeners::{BindError, HostListener, twice};
+use crate::listeners::{BindError, HostListener, find_duplicate};
 use crate::poll::{Handle, Poll, Ready, Token, Wakeup};
 use crate::proxy_state::IncomingConnection;
 use crate::request_name::ClientProtocol;
-use crate::routes::{Destination, Refused, Routes};
+use crate::routes::{Destination, RefusedDestination, Routes};
 use crate::rules::Rules;
 use crate::stack_counts::StackCounts;
 use crate::tcp_proxy::{TcpProxy, TransferCounts, unreachable};
@@ -47,7 +47,7 @@ pub struct GatewayReport {
     /// The counters.
     pub counts: Counts,
     /// The first few destinations that it refused.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedDestination>,
 }
 
 /// A gateway with all its host resources.
@@ -70,7 +70,7 @@ impl Gateway {
     /// A forward cannot listen, or the host has no descriptors left.
     pub fn bind(forwards: &[PortForward], rules: Vec<Rule>, resolvers: Vec<SocketAddr>, descriptors: usize) -> Result<Gateway, BindError> {
         let host = |error: std::io::Error| BindError::Host(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-        twice(forwards).map_or(Ok(()), Err)?;
+        find_duplicate(forwards).map_or(Ok(()), Err)?;
         let listeners = forwards.iter().map(HostListener::bind).collect::<Result<Vec<_>, _>>()?;
         let handle = Handle::new().map_err(host)?;
         let resolvers = resolvers.into_iter().take(MAX_RESOLVERS).collect();
@@ -137,7 +137,7 @@ impl Gateway {
         self,
         addresses: &GatewayAddresses,
         host_port: impl HostPort,
-        report: impl FnMut(Refused),
+        report: impl FnMut(RefusedDestination),
     ) -> std::io::Result<GatewayReport> {
         let handle = self.handle.clone();
         self.run_with_wakeup(&handle, addresses, host_port, None, report)
@@ -153,7 +153,7 @@ impl Gateway {
         addresses: &GatewayAddresses,
         host_port: impl HostPort,
         directory: Option<&mut dyn NameDirectory>,
-        report: impl FnMut(Refused),
+        report: impl FnMut(RefusedDestination),
     ) -> std::io::Result<GatewayReport> {
         let Gateway { handle: _, listeners, virtual_hosts, rules, resolvers, descriptors } = self;
         let poll = poll(&listeners, wakeup)?;
@@ -287,7 +287,7 @@ impl Listeners for HostSide {
     }
 }
 
-impl<S: HostPort, T: FnMut(Refused)> Engine<'_, S, T> {
+impl<S: HostPort, T: FnMut(RefusedDestination)> Engine<'_, S, T> {
     fn run(&mut self, wakeup: &impl Wakeup) -> std::io::Result<()> {
         let mut drain_deadline = None;
         let mut has_more = true;

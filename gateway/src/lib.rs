@@ -44,7 +44,7 @@ pub use listeners::BindError;
 pub use pando_stack::{HostPort, TxSink};
 pub use poll::{Handle, Wakeup};
 pub use port_forward::{PortForward, Publication};
-pub use routes::Refused;
+pub use routes::RefusedDestination;
 pub use rules::Rule;
 pub use tap::{Tap, TapCounts};
 pub use virtual_hosts::{DirectoryAnswer, NameDirectory, VirtualHosts};

@@ -12,19 +12,19 @@ use std::os::fd::OwnedFd;
 pub enum BindError {
     /// Another forward uses the same port.
     #[error("port {} of {} is published twice: choose another port for one of them", .0.port(), .0.ip())]
-    Twice(SocketAddr),
+    Duplicate(SocketAddr),
     /// Another program listens there.
     #[error("port {} of {} is taken: end the program that listens there, or choose another port", .0.port(), .0.ip())]
-    Taken(SocketAddr),
+    AddressInUse(SocketAddr),
     /// The port needs a privilege.
     #[error("port {} is for privileged users: choose one from 1024 on, or allow it with `sysctl net.ipv4.ip_unprivileged_port_start={}`", .0.port(), .0.port())]
     Privileged(SocketAddr),
     /// The host has no such address.
     #[error("this host has no address {}: use 127.0.0.1 for its own programs, 0.0.0.0 for all interfaces", .0.ip())]
-    NotHere(SocketAddr),
+    AddressNotAvailable(SocketAddr),
     /// The host refuses.
     #[error("cannot listen at {0}: {1}")]
-    Refused(SocketAddr, Errno),
+    ListenFailed(SocketAddr, Errno),
     /// The host cannot create the eventfd that wakes the gateway.
     #[error("cannot create the event that wakes the gateway (eventfd): {0}")]
     Host(Errno),
@@ -34,10 +34,10 @@ impl BindError {
     /// The error for an address at which the host does not listen.
     pub(crate) fn of(errno: Errno, at: SocketAddr) -> BindError {
         match errno {
-            Errno::ADDRINUSE => BindError::Taken(at),
+            Errno::ADDRINUSE => BindError::AddressInUse(at),
             Errno::ACCESS => BindError::Privileged(at),
-            Errno::ADDRNOTAVAIL => BindError::NotHere(at),
-            errno => BindError::Refused(at, errno),
+            Errno::ADDRNOTAVAIL => BindError::AddressNotAvailable(at),
+            errno => BindError::ListenFailed(at, errno),
         }
     }
 }
@@ -54,14 +54,14 @@ pub(crate) struct HostListener {
 }
 
 /// Finds a forward that uses the port of another.
-pub(crate) fn twice(forwards: &[PortForward]) -> Option<BindError> {
+pub(crate) fn find_duplicate(forwards: &[PortForward]) -> Option<BindError> {
     let meet = |one: &PortForward, other: &PortForward| {
         let (a, b) = (one.host.ip(), other.host.ip());
         let is_same = a == b || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified());
         one.protocol == other.protocol && one.host.port() == other.host.port() && one.host.port() != 0 && is_same
     };
     let mut later = forwards.iter().enumerate().filter(|(at, forward)| forwards[..*at].iter().any(|before| meet(before, forward)));
-    later.next().map(|(_, forward)| BindError::Twice(forward.host))
+    later.next().map(|(_, forward)| BindError::Duplicate(forward.host))
 }
 
 impl HostListener {

@@ -30,18 +30,18 @@ pub(crate) struct Routes {
     networks: [Option<Subnet>; 2],
     resolved: ResolvedNames,
     /// The number of refused destinations, and the first of them.
-    refused: (u64, Vec<Refused>),
+    refused: (u64, Vec<RefusedDestination>),
     /// The host does not allow pings, and that was reported.
     is_echo_forbidden: bool,
     /// The first refused names.
     names: Vec<String>,
     /// Refusals that were not reported yet.
-    unreported: VecDeque<Refused>,
+    unreported: VecDeque<RefusedDestination>,
 }
 
 /// A refused destination or name: no rule allows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Refused {
+pub enum RefusedDestination {
     /// A TCP or UDP destination.
     Destination(SocketAddr),
     /// A ping.
@@ -52,14 +52,14 @@ pub enum Refused {
     Name(String),
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for RefusedDestination {
     /// The destination, or the name.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refused::Destination(to) => to.fmt(formatter),
-            Refused::Echo(to) => write!(formatter, "ping {to}"),
-            Refused::Echoes => formatter.write_str("ping"),
-            Refused::Name(name) => formatter.write_str(name),
+            RefusedDestination::Destination(to) => to.fmt(formatter),
+            RefusedDestination::Echo(to) => write!(formatter, "ping {to}"),
+            RefusedDestination::Echoes => formatter.write_str("ping"),
+            RefusedDestination::Name(name) => formatter.write_str(name),
         }
     }
 }
@@ -84,7 +84,7 @@ impl Routes {
     pub(crate) fn route(&mut self, to: SocketAddr, now: u64) -> Option<Destination> {
         let route = self.find_route(to, now);
         if route.is_none() {
-            self.refuse(Refused::Destination(to));
+            self.refuse(RefusedDestination::Destination(to));
         }
         route
     }
@@ -93,7 +93,7 @@ impl Routes {
     pub(crate) fn admit_echo(&mut self, to: IpAddr, now: u64) -> bool {
         let admitted = self.is_allowed(SocketAddr::new(to, 0), now);
         if !admitted {
-            self.refuse(Refused::Echo(to));
+            self.refuse(RefusedDestination::Echo(to));
         }
         admitted
     }
@@ -101,11 +101,11 @@ impl Routes {
     /// Records that the host does not allow pings.
     pub(crate) fn note_echo_forbidden(&mut self) {
         if !std::mem::replace(&mut self.is_echo_forbidden, true) {
-            self.unreported.push_back(Refused::Echoes);
+            self.unreported.push_back(RefusedDestination::Echoes);
         }
     }
 
-    fn refuse(&mut self, target: Refused) {
+    fn refuse(&mut self, target: RefusedDestination) {
         let (count, reported) = &mut self.refused;
         *count += 1;
         if reported.len() < MAX_REPORTED && !reported.contains(&target) {
@@ -145,7 +145,7 @@ impl Routes {
         let is_plain = || name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) && !name.ends_with(".arpa");
         if !admitted && self.names.len() < MAX_REPORTED && is_plain() && !self.names.iter().any(|reported| reported == name) {
             self.names.push(name.into());
-            self.unreported.push_back(Refused::Name(name.into()));
+            self.unreported.push_back(RefusedDestination::Name(name.into()));
         }
         admitted
     }
@@ -161,12 +161,12 @@ impl Routes {
     }
 
     /// The next refusal to report.
-    pub(crate) fn unreported(&mut self) -> Option<Refused> {
+    pub(crate) fn unreported(&mut self) -> Option<RefusedDestination> {
         self.unreported.pop_front()
     }
 
     /// The number of refused destinations, and the first of them.
-    pub(crate) fn refused(&self) -> (u64, Vec<Refused>) {
+    pub(crate) fn refused(&self) -> (u64, Vec<RefusedDestination>) {
         self.refused.clone()
     }
 }
@@ -197,7 +197,7 @@ impl ResolvedNames {
 
 #[cfg(test)]
 mod tests {
-    use super::{DNS, Destination, Refused, Routes};
+    use super::{DNS, Destination, RefusedDestination, Routes};
     use crate::GatewayAddresses;
     use crate::rules::Rules;
 
@@ -230,14 +230,14 @@ mod tests {
         let mut routes = routes(&["8.8.8.8:443", "1.1.1.1", "host"]);
         let mut echo = |to: &str| routes.admit_echo(to.parse().expect("an address"), 0);
         assert!(echo("1.1.1.1") && !echo("8.8.8.8") && !echo("127.0.0.1") && !echo("10.77.0.9"));
-        assert_eq!(routes.unreported(), Some(Refused::Echo([8, 8, 8, 8].into())));
+        assert_eq!(routes.unreported(), Some(RefusedDestination::Echo([8, 8, 8, 8].into())));
     }
 
     #[test]
     fn a_refused_name_is_reported_once() {
         let mut routes = routes(&["example.org"]);
         assert!(routes.admit_name("example.org") && !routes.admit_name("other.org") && !routes.admit_name("other.org"));
-        assert_eq!((routes.unreported(), routes.unreported()), (Some(Refused::Name("other.org".into())), None));
+        assert_eq!((routes.unreported(), routes.unreported()), (Some(RefusedDestination::Name("other.org".into())), None));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! This crate prints nothing. A front end implements [`Observer`], and passes it on as a [`Reporter`].
 
 use crate::host;
-use pando_gateway::Refused;
+use pando_gateway::RefusedDestination;
 use pando_image::escaped;
 use pando_kernel::End;
 use pando_kernel::network::address::Addresses;
@@ -33,7 +33,7 @@ pub enum Warning {
         /// The gateway's address in the cell's network.
         router: Addresses,
         /// The refused destination, name or query.
-        refused: Refused,
+        refused: RefusedDestination,
     },
     /// A gateway was lost, and another takes its place.
     #[error("{program}: the gateway was lost: {reason}; connections through it are lost too, and another takes its place")]

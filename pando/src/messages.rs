@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The manager's errors and reports as messages of the command line: they name options and commands.
 
-use pando_gateway::Refused;
+use pando_gateway::RefusedDestination;
 use pando_image::escaped;
 use pando_kernel::network::address::Addresses;
 use pando_launch::FailureReason;
@@ -104,16 +104,16 @@ pub(crate) fn warning(warning: &Warning) -> Option<String> {
 }
 
 /// Advice about a refused destination, if it can be allowed.
-fn advice(program: &str, router: &Addresses, refused: &Refused) -> Option<String> {
+fn advice(program: &str, router: &Addresses, refused: &RefusedDestination) -> Option<String> {
     let (address, to, port) = match refused {
-        Refused::Name(name) => return Some(format!("{program}: resolving {name} is not allowed: add --allow {name}")),
-        Refused::Echoes => {
+        RefusedDestination::Name(name) => return Some(format!("{program}: resolving {name} is not allowed: add --allow {name}")),
+        RefusedDestination::Echoes => {
             return Some(format!(
                 "{program}: this host does not allow you to ping: allow it as root with `sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"`"
             ));
         }
-        Refused::Destination(to) => (to.ip(), to.to_string(), Some(to.port())),
-        Refused::Echo(to) => (*to, to.to_string(), None),
+        RefusedDestination::Destination(to) => (to.ip(), to.to_string(), Some(to.port())),
+        RefusedDestination::Echo(to) => (*to, to.to_string(), None),
     };
     let (is_router, is_neighbour) = match address {
         IpAddr::V4(address) => (address == router.v4, address.octets()[..2] == router.v4.octets()[..2]),

@@ -3,7 +3,7 @@
 
 use crate::cell::{CELL, GATEWAY, TestCell};
 use crate::pattern;
-use pando_gateway::Refused;
+use pando_gateway::RefusedDestination;
 use pando_stack::{Failure, Unreachable};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -84,7 +84,7 @@ fn destinations_without_a_rule_are_unreachable() {
         assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Unreachable::Forbidden)), "{to}");
     }
     let report = cell.stop();
-    assert_eq!((report.counts.refused, report.refused.first()), (3, Some(&Refused::Destination(own))));
+    assert_eq!((report.counts.refused, report.refused.first()), (3, Some(&RefusedDestination::Destination(own))));
 }
 
 #[test]

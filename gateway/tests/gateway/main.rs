@@ -19,13 +19,13 @@ fn a_port_that_is_taken_is_named() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
     let taken = listener.local_addr().expect("it has an address");
-    assert_eq!(bind(&format!("{}:80", taken.port())), Err(BindError::Taken(taken)));
-    assert!(BindError::Taken(taken).to_string().starts_with(&format!("port {} of 127.0.0.1 is taken", taken.port())));
+    assert_eq!(bind(&format!("{}:80", taken.port())), Err(BindError::AddressInUse(taken)));
+    assert!(BindError::AddressInUse(taken).to_string().starts_with(&format!("port {} of 127.0.0.1 is taken", taken.port())));
     let socket = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
     let taken = socket.local_addr().expect("it has an address");
-    assert_eq!(bind(&format!("{}:80/udp", taken.port())), Err(BindError::Taken(taken)));
+    assert_eq!(bind(&format!("{}:80/udp", taken.port())), Err(BindError::AddressInUse(taken)));
     let nowhere = "198.51.100.7:8080";
-    assert_eq!(bind(&format!("{nowhere}:80")), Err(BindError::NotHere(nowhere.parse().expect("an address"))));
+    assert_eq!(bind(&format!("{nowhere}:80")), Err(BindError::AddressNotAvailable(nowhere.parse().expect("an address"))));
 }
 
 /// Bytes that are not all alike.

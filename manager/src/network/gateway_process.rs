@@ -3,7 +3,7 @@
 
 use super::messages::{GatewayConfig, GatewayMessage, receive_message, send_message, try_send_message};
 use pando_confine::{Needs, limit_calls};
-use pando_gateway::{DirectoryAnswer, Gateway, GatewayReport, HostPort, NameDirectory, Refused, TxSink, Wakeup};
+use pando_gateway::{DirectoryAnswer, Gateway, GatewayReport, HostPort, NameDirectory, RefusedDestination, TxSink, Wakeup};
 use pando_kernel::network::address::Mac;
 use pando_machine::{RingFlags, RingFrame, RingPeer};
 use rustix::io::write;
@@ -58,7 +58,7 @@ fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher
     let bell = RingBell { flags: flags.clone(), event: ends.own };
     let host_port = RingPort { rings, flags, owner: ends.owner, sent: 0 };
     // If a message cannot be sent, its receiver has ended.
-    let report = |refused: Refused| _ = send_message(ends.control, &GatewayMessage::Refused(refused));
+    let report = |refused: RefusedDestination| _ = send_message(ends.control, &GatewayMessage::Refused(refused));
     gateway.run_with_wakeup(&bell, &addresses, host_port, Some(&mut ServiceDirectory { control: ends.control }), report)
 }
 

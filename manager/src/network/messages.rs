@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages between the process of cells, the launcher and gateways. Each is one packet of bounded length.
 
-use pando_gateway::{GatewayAddresses, GatewayReport, PortForward, Refused, Rule, VirtualHosts};
+use pando_gateway::{GatewayAddresses, GatewayReport, PortForward, RefusedDestination, Rule, VirtualHosts};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::de::DeserializeOwned;
@@ -72,7 +72,7 @@ pub struct GatewayListeners {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum GatewayMessage {
     /// It refuses a destination, a name or a query.
-    Refused(Refused),
+    Refused(RefusedDestination),
     /// It requests the address of the cell with this name. The answer is a [`DirectoryAnswer`](pando_gateway::DirectoryAnswer).
     Lookup {
         /// The number of the request.

@@ -14,7 +14,7 @@ use super::random;
 use super::uplink::Uplink;
 use crate::report::{Reporter, Warning};
 use pando_abi::frame::ETHERNET_HEADER;
-use pando_gateway::{DirectoryAnswer, GatewayReport, HostPort, PortForward, Refused};
+use pando_gateway::{DirectoryAnswer, GatewayReport, HostPort, PortForward, RefusedDestination};
 use pando_kernel::network::address::Addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};
@@ -248,7 +248,7 @@ impl Pump {
     }
 
     /// Reports a destination that the gateway refuses.
-    fn warn_refused(&self, refused: Refused) {
+    fn warn_refused(&self, refused: RefusedDestination) {
         self.reporter.warn(Warning::Refused { program: self.program.clone(), router: self.router, refused });
     }
 
