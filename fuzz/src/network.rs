@@ -217,7 +217,7 @@ pub fn gateway(data: &[u8]) {
         prefix6: 64,
         mtu: 1500,
         cell: PEER_ADDRESS,
-        leases: |mac| (mac == PEER).then_some(PEER_ADDRESS),
+        dhcp_address: |mac| (mac == PEER).then_some(PEER_ADDRESS),
         seed: 1,
     };
     let card = Card { frames: Box::new(pieces(data).take(PIECES)), wire: FrameSink::default(), handle: gateway.handle() };

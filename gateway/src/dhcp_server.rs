@@ -25,66 +25,66 @@ const HOPS: u8 = 64;
 
 impl GatewayAddresses {
     /// Answers a frame if it is a DHCP request. Returns whether it is: it needs no other handling then.
-    pub(crate) fn lease(&self, frame: &[u8], sink: &mut dyn TxSink) -> bool {
-        let Some((mac, message)) = question(frame, self.address4) else { return false };
+    pub(crate) fn serve_dhcp(&self, frame: &[u8], sink: &mut dyn TxSink) -> bool {
+        let Some((mac, message)) = dhcp_message(frame, self.address4) else { return false };
         if let Ok(packet) = DhcpPacket::new_checked(message)
-            && let Ok(asked) = DhcpRepr::parse(&packet)
-            && asked.client_hardware_address == mac
-            && let Some(own) = (self.leases)(mac.0)
+            && let Ok(request) = DhcpRepr::parse(&packet)
+            && request.client_hardware_address == mac
+            && let Some(own) = (self.dhcp_address)(mac.0)
         {
-            self.answer(&asked, own, sink);
+            self.reply(&request, own, sink);
         }
         true
     }
 
     /// Answers the client of this address. If the queue is full, the client retries.
-    fn answer(&self, asked: &DhcpRepr, own: Ipv4Addr, sink: &mut dyn TxSink) {
+    fn reply(&self, request: &DhcpRepr, own: Ipv4Addr, sink: &mut dyn TxSink) {
         let is_own = |address: Ipv4Addr| address == own || address.is_unspecified();
-        let is_for_another = asked.server_identifier.is_some_and(|server| server != self.address4);
-        let message_type = match asked.message_type {
+        let is_for_another = request.server_identifier.is_some_and(|server| server != self.address4);
+        let message_type = match request.message_type {
             DhcpMessageType::Discover => DhcpMessageType::Offer,
             DhcpMessageType::Request if is_for_another => return,
-            DhcpMessageType::Request if is_own(asked.requested_ip.unwrap_or(asked.client_ip)) => DhcpMessageType::Ack,
+            DhcpMessageType::Request if is_own(request.requested_ip.unwrap_or(request.client_ip)) => DhcpMessageType::Ack,
             DhcpMessageType::Request => DhcpMessageType::Nak,
             DhcpMessageType::Inform => DhcpMessageType::Ack,
             _ => return,
         };
-        let says_more = message_type != DhcpMessageType::Nak;
-        let gives = says_more && asked.message_type != DhcpMessageType::Inform;
+        let has_configuration = message_type != DhcpMessageType::Nak;
+        let has_lease = has_configuration && request.message_type != DhcpMessageType::Inform;
         let resolver = [DhcpOption { kind: RESOLVERS, data: &self.address4.octets() }];
-        let answer = DhcpRepr {
+        let reply = DhcpRepr {
             message_type,
-            transaction_id: asked.transaction_id,
+            transaction_id: request.transaction_id,
             secs: 0,
-            client_hardware_address: asked.client_hardware_address,
-            client_ip: if says_more { asked.client_ip } else { Ipv4Addr::UNSPECIFIED },
-            your_ip: if gives { own } else { Ipv4Addr::UNSPECIFIED },
+            client_hardware_address: request.client_hardware_address,
+            client_ip: if has_configuration { request.client_ip } else { Ipv4Addr::UNSPECIFIED },
+            your_ip: if has_lease { own } else { Ipv4Addr::UNSPECIFIED },
             server_ip: Ipv4Addr::UNSPECIFIED,
-            router: says_more.then_some(self.address4),
-            subnet_mask: says_more.then(|| mask(self.prefix4)),
+            router: has_configuration.then_some(self.address4),
+            subnet_mask: has_configuration.then(|| mask(self.prefix4)),
             relay_agent_ip: Ipv4Addr::UNSPECIFIED,
-            broadcast: asked.broadcast,
+            broadcast: request.broadcast,
             requested_ip: None,
             client_identifier: None,
             server_identifier: Some(self.address4),
             parameter_request_list: None,
             dns_servers: None,
             max_size: None,
-            lease_duration: gives.then_some(LEASE),
+            lease_duration: has_lease.then_some(LEASE),
             renew_duration: None,
             rebind_duration: None,
-            additional_options: if says_more { &resolver } else { &[] },
+            additional_options: if has_configuration { &resolver } else { &[] },
         };
         // A client without an address receives broadcasts only.
-        let to = if asked.client_ip == own && says_more { own } else { Ipv4Addr::BROADCAST };
-        self.send(&answer, to, sink);
+        let to = if request.client_ip == own && has_configuration { own } else { Ipv4Addr::BROADCAST };
+        self.send(&reply, to, sink);
     }
 
-    fn send(&self, answer: &DhcpRepr, to: Ipv4Addr, sink: &mut dyn TxSink) {
-        let length = answer.buffer_len().max(MESSAGE_MIN);
+    fn send(&self, reply: &DhcpRepr, to: Ipv4Addr, sink: &mut dyn TxSink) {
+        let length = reply.buffer_len().max(MESSAGE_MIN);
         let ethernet = EthernetRepr {
             src_addr: EthernetAddress(self.mac),
-            dst_addr: answer.client_hardware_address,
+            dst_addr: reply.client_hardware_address,
             ethertype: EthernetProtocol::Ipv4,
         };
         let header =
@@ -97,17 +97,17 @@ impl GatewayAddresses {
         (checksums.ipv4, checksums.udp) = (Checksum::Tx, Checksum::Tx);
         ethernet.emit(&mut EthernetFrame::new_unchecked(&mut *room));
         header.emit(&mut Ipv4Packet::new_unchecked(&mut room[ethernet.buffer_len()..]), &checksums);
-        let mut is_said = false;
-        let write = |message: &mut [u8]| is_said = answer.emit(&mut DhcpPacket::new_unchecked(message)).is_ok();
+        let mut is_emitted = false;
+        let write = |message: &mut [u8]| is_emitted = reply.emit(&mut DhcpPacket::new_unchecked(message)).is_ok();
         udp.emit(&mut UdpPacket::new_unchecked(&mut room[before..]), &self.address4.into(), &to.into(), length, write, &checksums);
-        if is_said {
+        if is_emitted {
             sink.commit(whole);
         }
     }
 }
 
 /// The DHCP message for a server in a frame, with the client's Ethernet address.
-fn question(frame: &[u8], server: Ipv4Addr) -> Option<(EthernetAddress, &[u8])> {
+fn dhcp_message(frame: &[u8], server: Ipv4Addr) -> Option<(EthernetAddress, &[u8])> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     let packet = Ipv4Packet::new_checked(frame.payload()).ok().filter(|_| frame.ethertype() == EthernetProtocol::Ipv4)?;
     let is_whole = packet.version() == 4 && !packet.more_frags() && packet.frag_offset() == 0;
@@ -116,8 +116,8 @@ fn question(frame: &[u8], server: Ipv4Addr) -> Option<(EthernetAddress, &[u8])> 
         return None;
     }
     let datagram = UdpPacket::new_checked(packet.payload()).ok()?;
-    let is_asked = (datagram.src_port(), datagram.dst_port()) == (DHCP_CLIENT_PORT, DHCP_SERVER_PORT);
-    is_asked.then(|| (frame.src_addr(), datagram.payload()))
+    let is_dhcp_request = (datagram.src_port(), datagram.dst_port()) == (DHCP_CLIENT_PORT, DHCP_SERVER_PORT);
+    is_dhcp_request.then(|| (frame.src_addr(), datagram.payload()))
 }
 
 #[cfg(test)]
@@ -146,10 +146,10 @@ mod tests {
     }
 
     /// The reply: its kind, the address that it gives, and its destination.
-    fn answer(frame: &[u8]) -> Option<(DhcpMessageType, Ipv4Addr, Ipv4Addr)> {
+    fn reply(frame: &[u8]) -> Option<(DhcpMessageType, Ipv4Addr, Ipv4Addr)> {
         let mut tx_queue = TxQueue::new(1 << 16);
-        assert!(GatewayAddresses::example().lease(frame, &mut tx_queue), "it is for a server");
-        let mut told = None;
+        assert!(GatewayAddresses::example().serve_dhcp(frame, &mut tx_queue), "it is for a server");
+        let mut reply = None;
         tx_queue.drain(&mut |frame| {
             let packet = Ipv4Packet::new_checked(EthernetFrame::new_checked(frame).expect("a frame").payload()).expect("a packet");
             let datagram = UdpPacket::new_checked(packet.payload()).expect("a datagram");
@@ -161,25 +161,25 @@ mod tests {
                 assert_eq!((repr.router, repr.subnet_mask), (Some(Ipv4Addr::new(10, 77, 0, 1)), Some(Ipv4Addr::new(255, 255, 0, 0))));
                 assert_eq!(repr.dns_servers.expect("it is told")[..], [Ipv4Addr::new(10, 77, 0, 1)]);
             }
-            told = Some((repr.message_type, repr.your_ip, packet.dst_addr()));
+            reply = Some((repr.message_type, repr.your_ip, packet.dst_addr()));
             true
         });
-        told
+        reply
     }
 
     #[test]
     fn a_client_is_given_its_own_address_and_no_other() {
         use DhcpMessageType::{Ack, Nak, Offer};
         let (nobody, all) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST);
-        assert_eq!(answer(&frame(1, MAC, nobody, &[])), Some((Offer, OWN, all)));
-        assert_eq!(answer(&frame(3, MAC, nobody, &[50, 4, 10, 77, 0, 2])), Some((Ack, OWN, all)));
-        assert_eq!(answer(&frame(3, MAC, OWN, &[])), Some((Ack, OWN, OWN)));
-        assert_eq!(answer(&frame(3, MAC, nobody, &[50, 4, 10, 77, 0, 3])), Some((Nak, nobody, all)));
-        assert_eq!(answer(&frame(8, MAC, OWN, &[])), Some((Ack, nobody, OWN)));
+        assert_eq!(reply(&frame(1, MAC, nobody, &[])), Some((Offer, OWN, all)));
+        assert_eq!(reply(&frame(3, MAC, nobody, &[50, 4, 10, 77, 0, 2])), Some((Ack, OWN, all)));
+        assert_eq!(reply(&frame(3, MAC, OWN, &[])), Some((Ack, OWN, OWN)));
+        assert_eq!(reply(&frame(3, MAC, nobody, &[50, 4, 10, 77, 0, 3])), Some((Nak, nobody, all)));
+        assert_eq!(reply(&frame(8, MAC, OWN, &[])), Some((Ack, nobody, OWN)));
         // A request to another server, a release, and a request for another card.
-        assert_eq!(answer(&frame(3, MAC, nobody, &[54, 4, 10, 77, 0, 9])), None);
-        assert_eq!(answer(&frame(7, MAC, OWN, &[])), None);
-        assert_eq!(answer(&frame(1, [2, 0, 0, 0, 0, 3], nobody, &[])), None);
+        assert_eq!(reply(&frame(3, MAC, nobody, &[54, 4, 10, 77, 0, 9])), None);
+        assert_eq!(reply(&frame(7, MAC, OWN, &[])), None);
+        assert_eq!(reply(&frame(1, [2, 0, 0, 0, 0, 3], nobody, &[])), None);
     }
 
     #[test]
@@ -187,11 +187,11 @@ mod tests {
         let whole = frame(1, MAC, Ipv4Addr::UNSPECIFIED, &[]);
         let mut tx_queue = TxQueue::new(1 << 16);
         for length in 0..whole.len() {
-            GatewayAddresses::example().lease(&whole[..length], &mut tx_queue);
+            GatewayAddresses::example().serve_dhcp(&whole[..length], &mut tx_queue);
         }
         assert!(tx_queue.is_empty());
         let mut other = whole;
         other[37] = 53;
-        assert!(!GatewayAddresses::example().lease(&other, &mut tx_queue) && tx_queue.is_empty());
+        assert!(!GatewayAddresses::example().serve_dhcp(&other, &mut tx_queue) && tx_queue.is_empty());
     }
 }

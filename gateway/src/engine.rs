@@ -363,7 +363,7 @@ impl<S: HostPort, T: FnMut(RefusedDestination)> Engine<'_, S, T> {
             && let Some(frame) = self.host_port.receive()
         {
             let Engine { stack, host_port, host_side, addresses, .. } = self;
-            if !addresses.lease(frame.as_ref(), host_port) {
+            if !addresses.serve_dhcp(frame.as_ref(), host_port) {
                 stack.receive_frame(frame.as_ref(), host_side.now, host_side, host_port);
             }
             frames += 1;

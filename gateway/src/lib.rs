@@ -89,7 +89,7 @@ pub struct GatewayAddresses {
     /// Maps the Ethernet address of a cell's card to the IPv4 address that the cell gets by DHCP; `None` if it is no cell's. This
     /// function is not sent to another process.
     #[serde(skip, default = "no_leases")]
-    pub leases: fn([u8; 6]) -> Option<Ipv4Addr>,
+    pub dhcp_address: fn([u8; 6]) -> Option<Ipv4Addr>,
     /// A secret random number.
     pub seed: u64,
 }
@@ -111,7 +111,7 @@ impl GatewayAddresses {
             prefix6: 64,
             mtu: u16::MAX,
             cell: Ipv4Addr::new(10, 77, 0, 2),
-            leases: |mac| (mac == [2, 0, 0, 0, 0, 2]).then_some(Ipv4Addr::new(10, 77, 0, 2)),
+            dhcp_address: |mac| (mac == [2, 0, 0, 0, 0, 2]).then_some(Ipv4Addr::new(10, 77, 0, 2)),
             seed: 1,
         }
     }

@@ -93,7 +93,7 @@ impl TestCell {
             prefix6: 64,
             mtu: u16::MAX,
             cell: CELL,
-            leases: |_| None,
+            dhcp_address: |_| None,
             seed: 1,
         };
         let thread = std::thread::spawn(move || gateway.run(&inside, host_port, |_| {}));

@@ -47,7 +47,7 @@ fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher
     // This process has no standard streams that anything reads.
     std::panic::set_hook(Box::new(move |what| _ = send_message(&control, &GatewayMessage::Failed(format!("it panicked: {what}")))));
     let GatewayConfig { mut addresses, rules, resolvers, descriptors, listeners: _ } = order.clone();
-    addresses.leases = |mac| Mac(mac).address4();
+    addresses.dhcp_address = |mac| Mac(mac).address4();
     let gateway = match bound {
         Some(bound) => bound.duplicate()?,
         None => Gateway::bind(&[], rules, resolvers, descriptors).map_err(io::Error::other)?,

@@ -335,7 +335,7 @@ fn gateway_addresses(cell: Ipv4Addr, router: &Addresses, mtu: u16) -> Result<Gat
         prefix6,
         mtu,
         cell,
-        leases: |mac| Mac(mac).address4(),
+        dhcp_address: |mac| Mac(mac).address4(),
         seed: random().map_err(NetworkError::Thread)?,
     })
 }
