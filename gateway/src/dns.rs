@@ -16,12 +16,12 @@ const COUNTS: std::ops::Range<usize> = 4..12;
 #[derive(Clone, Debug)]
 pub(crate) struct DnsQuestion {
     /// The question as the cell sent it, letter case included.
-    asked: simple_dns::Question<'static>,
+    original: simple_dns::Question<'static>,
     /// The question as resolvers receive it.
     canonical: simple_dns::Question<'static>,
     /// The cell's query ID, and that of the last query to a resolver.
-    number: u16,
-    own: u16,
+    query_id: u16,
+    resolver_query_id: u16,
     /// The cell wants recursion.
     is_recursive: bool,
     /// The name in lower case, without a trailing dot.
@@ -30,7 +30,7 @@ pub(crate) struct DnsQuestion {
 
 /// A parsed response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DnsAnswer {
+pub(crate) struct DnsResponse {
     /// The message for the cell.
     pub(crate) message: Vec<u8>,
     /// The addresses of the name, each with its time to live in seconds.
@@ -46,7 +46,7 @@ fn canonical(name: &Name) -> Name<'static> {
 }
 
 /// Parses a message with one question of class IN, a query or a response. Returns it with the question in lower case.
-fn read(message: &[u8], is_answer: bool) -> Option<(Packet<'_>, simple_dns::Question<'static>)> {
+fn parse(message: &[u8], is_answer: bool) -> Option<(Packet<'_>, simple_dns::Question<'static>)> {
     let [0, 1, answers @ .., _, _] = message.get(COUNTS)? else { return None };
     // The counts of a query determine how much memory its parsing takes.
     if !is_answer && (answers != [0; 4] || message.get(10..12)? > &[0, 2][..]) {
@@ -63,12 +63,12 @@ fn read(message: &[u8], is_answer: bool) -> Option<(Packet<'_>, simple_dns::Ques
 
 impl DnsQuestion {
     /// Parses a message of a cell, which may be any bytes.
-    pub(crate) fn read(message: &[u8]) -> Option<DnsQuestion> {
-        let (packet, canonical) = read(message, false)?;
+    pub(crate) fn parse(message: &[u8]) -> Option<DnsQuestion> {
+        let (packet, canonical) = parse(message, false)?;
         Some(DnsQuestion {
-            asked: packet.questions.first()?.clone().into_owned(),
-            number: packet.id(),
-            own: 0,
+            original: packet.questions.first()?.clone().into_owned(),
+            query_id: packet.id(),
+            resolver_query_id: 0,
             is_recursive: packet.has_flags(PacketFlag::RECURSION_DESIRED),
             name: canonical.qname.to_string(),
             canonical,
@@ -76,18 +76,19 @@ impl DnsQuestion {
     }
 
     /// The query for a resolver, with an ID of the gateway. `None` if the name is too long.
-    pub(crate) fn message(&mut self, number: u16) -> Option<Vec<u8>> {
-        self.own = number;
-        let mut packet = Packet::new_query(number);
+    pub(crate) fn query_message(&mut self, query_id: u16) -> Option<Vec<u8>> {
+        self.resolver_query_id = query_id;
+        let mut packet = Packet::new_query(query_id);
         packet.set_flags(PacketFlag::RECURSION_DESIRED);
         packet.questions = vec![self.canonical.clone()];
         packet.build_bytes_vec().ok()
     }
 
     /// Parses the response to the last query. `None` if it does not match that.
-    pub(crate) fn answer(&self, reply: &[u8]) -> Option<DnsAnswer> {
-        let (packet, canonical) = read(reply, true)?;
-        let is_ours = packet.id() == self.own && canonical.qname == self.canonical.qname && canonical.qtype == self.canonical.qtype;
+    pub(crate) fn parse_response(&self, reply: &[u8]) -> Option<DnsResponse> {
+        let (packet, canonical) = parse(reply, true)?;
+        let is_ours =
+            packet.id() == self.resolver_query_id && canonical.qname == self.canonical.qname && canonical.qtype == self.canonical.qtype;
         if !is_ours {
             return None;
         }
@@ -104,7 +105,7 @@ impl DnsQuestion {
         message.answers = packet.answers;
         message.name_servers = packet.name_servers;
         message.additional_records = packet.additional_records;
-        Some(DnsAnswer { message: message.build_bytes_vec_compressed().ok()?, addresses, failed })
+        Some(DnsResponse { message: message.build_bytes_vec_compressed().ok()?, addresses, failed })
     }
 
     /// The addresses of the name itself, and of the names that it is an alias of.
@@ -126,31 +127,31 @@ impl DnsQuestion {
     }
 
     /// The response that refuses the query.
-    pub(crate) fn refused(&self) -> Vec<u8> {
+    pub(crate) fn refused_response(&self) -> Vec<u8> {
         self.reply(RCODE::Refused).build_bytes_vec().unwrap_or_default()
     }
 
     /// The response that reports that no resolver answered.
-    pub(crate) fn failed(&self) -> Vec<u8> {
+    pub(crate) fn servfail_response(&self) -> Vec<u8> {
         self.reply(RCODE::ServerFailure).build_bytes_vec().unwrap_or_default()
     }
 
     /// A response to the cell without records.
     fn reply(&self, code: RCODE) -> Packet<'_> {
-        let mut reply = Packet::new_reply(self.number);
+        let mut reply = Packet::new_reply(self.query_id);
         reply.set_flags(PacketFlag::RECURSION_AVAILABLE);
         if self.is_recursive {
             reply.set_flags(PacketFlag::RECURSION_DESIRED);
         }
         *reply.rcode_mut() = code;
-        reply.questions = vec![self.asked.clone()];
+        reply.questions = vec![self.original.clone()];
         reply
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DnsAnswer, DnsQuestion};
+    use super::{DnsQuestion, DnsResponse};
     use simple_dns::rdata::{A, CNAME, RData};
     use simple_dns::{CLASS, Name, Packet, QCLASS, QTYPE, RCODE, ResourceRecord, TYPE};
 
@@ -171,56 +172,56 @@ mod tests {
 
     #[test]
     fn questions_go_out_under_another_number_and_come_back_under_their_own() {
-        let mut asked = DnsQuestion::read(&question("www.Example.org")).expect("a question");
-        assert_eq!(asked.name, "www.example.org");
-        let reply = reply(&asked.message(0xabcd).expect("it can be written"));
-        let DnsAnswer { message, addresses, failed } = asked.answer(&reply).expect("an answer to it");
+        let mut query = DnsQuestion::parse(&question("www.Example.org")).expect("a question");
+        assert_eq!(query.name, "www.example.org");
+        let reply = reply(&query.query_message(0xabcd).expect("it can be written"));
+        let DnsResponse { message, addresses, failed } = query.parse_response(&reply).expect("an answer to it");
         assert_eq!((addresses, failed), (vec![("8.8.8.8".parse().expect("an address"), 300)], false));
         let heard = Packet::parse(&message).expect("a message");
         assert_eq!((heard.id(), heard.rcode(), heard.answers.len()), (0x1234, RCODE::NoError, 2));
         assert_eq!(heard.questions[0].qname.to_string(), "www.Example.org", "the letter case of the cell");
         // Another ID, or another name.
-        let _ = asked.message(0xabce);
-        assert_eq!(asked.answer(&reply), None, "another number");
-        let mut other = DnsQuestion::read(&question("other.org")).expect("a question");
-        let _ = other.message(0xabcd);
-        assert_eq!(other.answer(&reply), None);
+        let _ = query.query_message(0xabce);
+        assert_eq!(query.parse_response(&reply), None, "another number");
+        let mut other = DnsQuestion::parse(&question("other.org")).expect("a question");
+        let _ = other.query_message(0xabcd);
+        assert_eq!(other.parse_response(&reply), None);
     }
 
     #[test]
     fn a_question_carries_nothing_but_its_name_and_type() {
-        let plain = DnsQuestion::read(&question("www.example.org")).expect("a question").message(7);
+        let plain = DnsQuestion::parse(&question("www.example.org")).expect("a question").query_message(7);
         let mut loud = question("WwW.eXample.ORG");
         // Other flags, an option with data, and trailing bytes.
         loud[3] |= 0x30;
         loud[11] = 1;
         loud.extend([0, 0, 41, 16, 0, 0, 0, 0x80, 0, 0, 10, 0xfd, 0xe9, 0, 6]);
         loud.extend(b"secretand more");
-        assert_eq!(DnsQuestion::read(&loud).expect("a question").message(7), plain);
+        assert_eq!(DnsQuestion::parse(&loud).expect("a question").query_message(7), plain);
         // Of another class than IN.
         let end = plain.as_ref().map_or(0, Vec::len);
         let mut chaos = question("www.example.org");
         chaos[end - 1] = 3;
-        assert!(DnsQuestion::read(&chaos).is_none());
+        assert!(DnsQuestion::parse(&chaos).is_none());
     }
 
     #[test]
     fn an_answer_opens_the_addresses_of_its_name_alone() {
-        let mut asked = DnsQuestion::read(&question("www.example.org")).expect("a question");
-        let message = asked.message(1).expect("it can be written");
+        let mut query = DnsQuestion::parse(&question("www.example.org")).expect("a question");
+        let message = query.query_message(1).expect("it can be written");
         let mut packet = Packet::parse(&message).expect("a question").into_reply();
         let record = |name, address| ResourceRecord::new(Name::new(name).expect("a name"), CLASS::IN, 300, RData::A(A { address }));
         packet.answers.extend([record("other.org", 1), record("WWW.example.org", 2)]);
         *packet.opt_mut() = Some(simple_dns::rdata::OPT { opt_codes: Vec::new(), udp_packet_size: 1232, version: 0 });
-        let answer = asked.answer(&packet.build_bytes_vec().expect("it can be written")).expect("an answer");
+        let answer = query.parse_response(&packet.build_bytes_vec().expect("it can be written")).expect("an answer");
         assert_eq!(answer.addresses, [("0.0.0.2".parse().expect("an address"), 300)]);
         assert!(Packet::parse(&answer.message).expect("a message").opt().is_none());
     }
 
     #[test]
     fn a_refusal_answers_the_question() {
-        let asked = question("www.example.org");
-        let refused = DnsQuestion::read(&asked).expect("a question").refused();
+        let query = question("www.example.org");
+        let refused = DnsQuestion::parse(&query).expect("a question").refused_response();
         let packet = Packet::parse(&refused).expect("a message");
         assert_eq!((packet.id(), packet.rcode(), packet.questions.len()), (0x1234, RCODE::Refused, 1));
     }
@@ -228,14 +229,14 @@ mod tests {
     #[test]
     fn malformed_questions_are_rejected() {
         let good = question("www.example.org");
-        assert!(DnsQuestion::read(&reply(&good)).is_none(), "an answer");
+        assert!(DnsQuestion::parse(&reply(&good)).is_none(), "an answer");
         for length in 0..good.len() {
-            assert!(DnsQuestion::read(&good[..length]).is_none(), "the first {length} bytes");
+            assert!(DnsQuestion::parse(&good[..length]).is_none(), "the first {length} bytes");
         }
         for (place, byte) in [(5, 0), (5, 2), (4, 255), (6, 1), (8, 1), (10, 255), (2, 0x78)] {
             let mut bad = good.clone();
             bad[place] = byte;
-            assert!(DnsQuestion::read(&bad).is_none(), "byte {place} is {byte}");
+            assert!(DnsQuestion::parse(&bad).is_none(), "byte {place} is {byte}");
         }
         let mut seed = 1_u64;
         for _ in 0..100_000 {
@@ -245,8 +246,8 @@ mod tests {
                 let place = (seed >> 33) as usize % bad.len();
                 bad[place] = (seed >> 56) as u8;
             }
-            let _ = DnsQuestion::read(&bad);
-            let _ = DnsQuestion::read(&good).expect("a question").answer(&bad);
+            let _ = DnsQuestion::parse(&bad);
+            let _ = DnsQuestion::parse(&good).expect("a question").parse_response(&bad);
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The DNS proxy: forwards cells' queries by UDP and TCP to the host's resolvers, one after the other until one answers.
 
-use crate::dns::{DnsAnswer, DnsQuestion};
+use crate::dns::{DnsQuestion, DnsResponse};
 use crate::limits::{MAX_DNS_QUERIES, RESOLVER_TIMEOUT};
 use crate::poll::{Poll, Ready, Token};
 use crate::routes::Routes;
@@ -106,7 +106,7 @@ impl DnsProxy {
 
     /// Handles a query datagram of a cell.
     pub(crate) fn process(&mut self, datagram: &Datagram, context: &mut DnsContext<'_>) {
-        if let Some(question) = DnsQuestion::read(&datagram.bytes)
+        if let Some(question) = DnsQuestion::parse(&datagram.bytes)
             && self.list.len() < self.max_queries
         {
             self.query(question, DnsClient::Datagram(datagram.local, datagram.remote), context);
@@ -146,7 +146,7 @@ impl DnsProxy {
             stream.received.extend_from_slice(&bytes[..length]);
             length
         });
-        match first_message(&stream.received).map(|message| (DnsQuestion::read(message), message.len())) {
+        match first_message(&stream.received).map(|message| (DnsQuestion::parse(message), message.len())) {
             Some((Some(question), length)) if self.list.len() < self.max_queries => {
                 stream.received.drain(..2 + length);
                 stream.is_waiting = true;
@@ -168,7 +168,7 @@ impl DnsProxy {
             return self.query_from(0, question, client, context);
         }
         self.counts.refused += 1;
-        self.respond(client, question.refused(), context);
+        self.respond(client, question.refused_response(), context);
     }
 
     /// Sends a query to the first usable resolver from `first` on.
@@ -183,7 +183,7 @@ impl DnsProxy {
             }
         }
         self.counts.unanswered += 1;
-        self.respond(client, question.failed(), context);
+        self.respond(client, question.servfail_response(), context);
     }
 
     /// Sends a response to the query's origin, if that still exists.
@@ -222,7 +222,7 @@ impl DnsProxy {
         let Some(query) = self.list.get_mut(index) else { return };
         let response = match query.link.poll() {
             Ok(None) => return,
-            Ok(Some(reply)) => match query.question.answer(&reply) {
+            Ok(Some(reply)) => match query.question.parse_response(&reply) {
                 // It may be spoofed.
                 None => return,
                 response => response,
@@ -231,7 +231,7 @@ impl DnsProxy {
         };
         let Some(DnsQuery { question, client, resolver, .. }) = self.remove(index) else { return };
         match response {
-            Some(DnsAnswer { message, addresses, failed }) if !failed || resolver + 1 >= self.resolvers.len() => {
+            Some(DnsResponse { message, addresses, failed }) if !failed || resolver + 1 >= self.resolvers.len() => {
                 context.routes.learn(&question.name, &addresses, context.now);
                 self.respond(client, message, context);
             }
@@ -256,7 +256,7 @@ impl ResolverLink {
     fn open(to: SocketAddr, question: &mut DnsQuestion, client: DnsClient, poll: &Poll, index: usize) -> Result<ResolverLink, Errno> {
         let mut number = [0; 2];
         getrandom(&mut number, GetRandomFlags::empty())?;
-        let message = question.message(u16::from_ne_bytes(number)).ok_or(Errno::MSGSIZE)?;
+        let message = question.query_message(u16::from_ne_bytes(number)).ok_or(Errno::MSGSIZE)?;
         let token = Token::DnsQuery(index as u32);
         let added = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         match client {
