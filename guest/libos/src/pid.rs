@@ -2,7 +2,7 @@
 //! The numbers of processes.
 
 /// Number of a process.
-pub type ProcessNumber = u32;
+pub type Pid = u32;
 
 /// The process that the operator started. The cell ends with it.
-pub const FIRST: ProcessNumber = 1;
+pub const FIRST: Pid = 1;

@@ -11,13 +11,13 @@ use pando_abi::SpaceIndex;
 
 use crate::cpu_time::CpuTime;
 use crate::limits::Limits;
-pub use crate::pid::{FIRST, ProcessNumber};
+pub use crate::pid::{FIRST, Pid};
 use crate::signals::action::Disposition;
 use crate::signals::info::Info;
 use crate::signals::{Shared, Signal};
 use crate::timers::Timers;
 use crate::user::NANOSECONDS;
-use crate::wait::ThreadNumber;
+use crate::wait::Tid;
 use scheduling::Scheduling;
 use settings::Settings;
 
@@ -108,19 +108,19 @@ impl Usage {
 #[derive(Debug)]
 pub struct Process {
     /// Its number.
-    pub number: ProcessNumber,
+    pub number: Pid,
     /// Its parent, which waits for it.
-    pub parent: ProcessNumber,
+    pub parent: Pid,
     /// Its group.
-    pub group: ProcessNumber,
+    pub group: Pid,
     /// Its session.
-    pub session: ProcessNumber,
+    pub session: Pid,
     /// The space whose memory it uses.
     pub space: SpaceIndex,
     /// It uses its parent's memory (`vfork`), and the parent waits until it does not any more.
     pub borrows: bool,
     /// Its threads.
-    pub threads: BTreeSet<ThreadNumber>,
+    pub threads: BTreeSet<Tid>,
     /// Its signal actions, and the pending signals that any of its threads may take.
     pub signals: Shared,
     /// The signal that its parent gets when it ends; 0: none.
@@ -166,7 +166,7 @@ pub struct Process {
 impl Process {
     /// A process that has not been loaded yet, of one thread with its own number.
     #[must_use]
-    pub fn new(number: ProcessNumber, started: u64) -> Process {
+    pub fn new(number: Pid, started: u64) -> Process {
         Process {
             number,
             parent: 0,
@@ -200,7 +200,7 @@ impl Process {
 
     /// Its child: everything that is inherited, under its own number.
     #[must_use]
-    pub fn child(&self, number: ProcessNumber, started: u64) -> Process {
+    pub fn child(&self, number: Pid, started: u64) -> Process {
         Process {
             number,
             parent: self.number,

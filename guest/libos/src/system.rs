@@ -35,7 +35,7 @@ use crate::jobs::Jobs;
 use crate::limits::Limit;
 use crate::memory::AddressSpace;
 use crate::network::NetworkStack;
-use crate::process::{FIRST, Process, ProcessNumber};
+use crate::process::{FIRST, Pid, Process};
 use crate::random::Random;
 use crate::signals::Signal;
 use crate::signals::info::Info;
@@ -44,7 +44,7 @@ use crate::thread::{Thread, ThreadState};
 use crate::thread_table::ThreadTable;
 use crate::timers::{ClockReadings, CpuClockTarget};
 use crate::uapi::{CAP_SYS_RESOURCE, RLIMIT_FSIZE, RLIMIT_NOFILE, SI_TIMER, SI_USER};
-use crate::wait::{Channel, ThreadNumber};
+use crate::wait::{Channel, Tid};
 pub use fork::Clone;
 use scheduler::Descheduled;
 
@@ -56,7 +56,7 @@ pub enum Effect {
     /// A thread was created that continues at this point, on a stack of its own unless that is 0.
     Copy {
         /// The new thread.
-        to: ThreadNumber,
+        to: Tid,
         /// Its stack pointer.
         stack: u64,
     },
@@ -98,7 +98,7 @@ pub struct System {
     /// Events that are processed once no operation is in progress.
     deferred: EventSet,
     /// The thread whose line of the trace is not complete.
-    pub unfinished: Option<ThreadNumber>,
+    pub unfinished: Option<Tid>,
     /// The change to make to the context once the system call is over.
     pub effect: Option<Effect>,
     /// All other processes and threads.
@@ -136,7 +136,7 @@ impl System {
     ///
     /// # Errors
     /// `EINVAL`, `EPERM`, `ESRCH`.
-    pub fn set_limit(&mut self, number: ProcessNumber, resource: u64, limit: Limit) -> Result<(), Errno> {
+    pub fn set_limit(&mut self, number: Pid, resource: u64, limit: Limit) -> Result<(), Errno> {
         let may_raise = self.files.current.credentials.is_capable(CAP_SYS_RESOURCE);
         self.process_of_mut(number).ok_or(Errno::ESRCH)?.limits.set(resource, limit, may_raise)?;
         if let Some(process_files) = self.files.of_mut(number) {
@@ -153,7 +153,7 @@ impl System {
     /// The running thread's own credentials, mutably: other threads of its process keep theirs.
     pub fn own_credentials(&mut self) -> &mut Credentials {
         if self.process.threads.len() > 1 && self.thread.credentials.is_none() {
-            let threads: Vec<ThreadNumber> = self.process.threads.iter().copied().collect();
+            let threads: Vec<Tid> = self.process.threads.iter().copied().collect();
             for number in threads {
                 let credentials = self.files.current.credentials.clone();
                 if let Some(thread) = self.thread_of_mut(number) {
@@ -172,12 +172,12 @@ impl System {
 
     /// A process, which may be a zombie.
     #[must_use]
-    pub fn process_of(&self, number: ProcessNumber) -> Option<&Process> {
+    pub fn process_of(&self, number: Pid) -> Option<&Process> {
         if self.process.number == number { Some(&self.process) } else { self.others.processes.get(&number).map(|process| &**process) }
     }
 
     /// A process, mutably.
-    pub fn process_of_mut(&mut self, number: ProcessNumber) -> Option<&mut Process> {
+    pub fn process_of_mut(&mut self, number: Pid) -> Option<&mut Process> {
         if self.process.number == number {
             return Some(&mut self.process);
         }
@@ -186,15 +186,14 @@ impl System {
 
     /// The process with a number, or with a thread of that number.
     #[must_use]
-    pub fn process_named(&self, number: u32) -> Option<ProcessNumber> {
+    pub fn process_named(&self, number: u32) -> Option<Pid> {
         self.process_of(number).map(|process| process.number).or_else(|| self.thread_of(number).map(|thread| thread.process))
     }
 
     /// The numbers of the processes that satisfy a predicate, in order.
     #[must_use]
-    pub fn processes_where(&self, is: impl Fn(&Process) -> bool) -> Vec<ProcessNumber> {
-        let mut numbers: Vec<ProcessNumber> =
-            self.others.processes.values().filter(|process| is(process)).map(|process| process.number).collect();
+    pub fn processes_where(&self, is: impl Fn(&Process) -> bool) -> Vec<Pid> {
+        let mut numbers: Vec<Pid> = self.others.processes.values().filter(|process| is(process)).map(|process| process.number).collect();
         if is(&self.process) {
             let index = numbers.partition_point(|number| *number < self.process.number);
             numbers.insert(index, self.process.number);
@@ -204,12 +203,12 @@ impl System {
 
     /// A thread.
     #[must_use]
-    pub fn thread_of(&self, number: ThreadNumber) -> Option<&Thread> {
+    pub fn thread_of(&self, number: Tid) -> Option<&Thread> {
         if self.thread.number == number { Some(&self.thread) } else { self.others.threads.get(&number).map(|thread| &**thread) }
     }
 
     /// A thread, mutably.
-    pub fn thread_of_mut(&mut self, number: ThreadNumber) -> Option<&mut Thread> {
+    pub fn thread_of_mut(&mut self, number: Tid) -> Option<&mut Thread> {
         if self.thread.number == number {
             return Some(&mut self.thread);
         }
@@ -223,7 +222,7 @@ impl System {
 
     /// The number that was assigned to a process or thread last.
     #[must_use]
-    pub fn last_number(&self) -> ThreadNumber {
+    pub fn last_number(&self) -> Tid {
         self.others.last_number
     }
 
@@ -234,7 +233,7 @@ impl System {
     }
 
     /// The terminal of a session.
-    fn terminal_named(&self, session: ProcessNumber) -> Option<TerminalName> {
+    fn terminal_named(&self, session: Pid) -> Option<TerminalName> {
         if self.terminal.is_there() && self.terminal.session == session {
             return Some(TerminalName::Operator);
         }
@@ -271,7 +270,7 @@ impl System {
 
     /// The number of a session's terminal, and the group in its foreground.
     #[must_use]
-    pub fn terminal_of(&self, session: ProcessNumber) -> Option<(u32, ProcessNumber)> {
+    pub fn terminal_of(&self, session: Pid) -> Option<(u32, Pid)> {
         let name = self.terminal_named(session)?;
         let number = if let TerminalName::Pseudo(id) = name { id.0 } else { 0 };
         self.terminal(name).ok().map(|terminal| (number, terminal.foreground))

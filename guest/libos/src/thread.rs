@@ -12,11 +12,11 @@ use crate::cpu_time::CpuTime;
 use crate::credentials::Credentials;
 use crate::ipc::semaphores::SemaphoreOperation;
 use crate::jobs::requests::JobRequest;
-use crate::process::{NAME, ProcessNumber};
+use crate::process::{NAME, Pid};
 use crate::rseq::RseqArea;
 use crate::signals::Signals;
 use crate::slack::Slack;
-use crate::wait::{ThreadNumber, Wait};
+use crate::wait::{Tid, Wait};
 
 /// The state of a system call that waits, until it is over.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,9 +66,9 @@ pub struct CpuState {
 #[derive(Debug)]
 pub struct Thread {
     /// Its number.
-    pub number: ThreadNumber,
+    pub number: Tid,
     /// Its process.
-    pub process: ProcessNumber,
+    pub process: Pid,
     /// Its name, as `PR_GET_NAME` gives it.
     pub name: [u8; NAME],
     /// Its signals.
@@ -104,7 +104,7 @@ pub struct Thread {
 impl Thread {
     /// The first thread of a process.
     #[must_use]
-    pub fn new(number: ThreadNumber) -> Thread {
+    pub fn new(number: Tid) -> Thread {
         Thread {
             number,
             process: number,
@@ -128,7 +128,7 @@ impl Thread {
 
     /// A thread like this one, for a clone; its context is set later.
     #[must_use]
-    pub fn child(&self, number: ThreadNumber) -> Thread {
+    pub fn child(&self, number: Tid) -> Thread {
         let (signals, slack) = (self.signals.inherited(), self.slack.inherited());
         Thread { process: self.process, name: self.name, signals, slack, ..Thread::new(number) }
     }

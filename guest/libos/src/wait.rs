@@ -60,7 +60,7 @@ pub enum Channel {
 }
 
 /// Number of a thread.
-pub type ThreadNumber = u32;
+pub type Tid = u32;
 
 /// The channels and deadline of a thread that waits.
 #[derive(Clone, Debug, Default)]
@@ -72,14 +72,14 @@ pub struct Wait {
 /// The waiting threads of each channel, in order of arrival.
 #[derive(Debug, Default)]
 pub struct Waiters {
-    queues: BTreeMap<(Channel, u64), ThreadNumber>,
-    deadlines: BTreeSet<(u64, ThreadNumber)>,
+    queues: BTreeMap<(Channel, u64), Tid>,
+    deadlines: BTreeSet<(u64, Tid)>,
     arrivals: u64,
 }
 
 impl Waiters {
     /// Adds a thread that waits.
-    pub fn add(&mut self, thread: ThreadNumber, channels: &[Channel], deadline: Option<u64>) -> Wait {
+    pub fn add(&mut self, thread: Tid, channels: &[Channel], deadline: Option<u64>) -> Wait {
         let mut entries = Vec::with_capacity(channels.len());
         for channel in channels {
             self.arrivals += 1;
@@ -93,7 +93,7 @@ impl Waiters {
     }
 
     /// Removes a thread that waits no more.
-    pub fn remove(&mut self, thread: ThreadNumber, wait: &Wait) {
+    pub fn remove(&mut self, thread: Tid, wait: &Wait) {
         for entry in &wait.entries {
             self.queues.remove(entry);
         }
@@ -103,20 +103,20 @@ impl Waiters {
     }
 
     /// The threads that wait on a channel, in order of arrival.
-    pub fn on(&self, channel: Channel) -> impl Iterator<Item = ThreadNumber> {
+    pub fn on(&self, channel: Channel) -> impl Iterator<Item = Tid> {
         self.queues.range((channel, 0)..=(channel, u64::MAX)).map(|(_, thread)| *thread)
     }
 
     /// The threads that wait on futex words of a space in a range of addresses, with the addresses.
     #[must_use]
-    pub fn in_words(&self, space: Option<u32>, addresses: Range<u64>) -> Vec<(u64, ThreadNumber)> {
+    pub fn in_words(&self, space: Option<u32>, addresses: Range<u64>) -> Vec<(u64, Tid)> {
         let (first, behind) = (Channel::Word(space, addresses.start), Channel::Word(space, addresses.end));
         let address = |channel: &Channel| if let Channel::Word(_, address) = channel { Some(*address) } else { None };
         self.queues.range((first, 0)..(behind, 0)).filter_map(|((channel, _), thread)| Some((address(channel)?, *thread))).collect()
     }
 
     /// Moves a thread from one channel to the end of another.
-    pub fn requeue(&mut self, thread: ThreadNumber, wait: &mut Wait, to: Channel) {
+    pub fn requeue(&mut self, thread: Tid, wait: &mut Wait, to: Channel) {
         for entry in wait.entries.drain(..) {
             self.queues.remove(&entry);
         }
@@ -127,7 +127,7 @@ impl Waiters {
 
     /// The earliest deadline, and its thread.
     #[must_use]
-    pub fn next(&self) -> Option<(u64, ThreadNumber)> {
+    pub fn next(&self) -> Option<(u64, Tid)> {
         self.deadlines.first().copied()
     }
 }

@@ -13,7 +13,7 @@ use crate::uapi::{
     FUTEX_UNLOCK_PI, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_WAITERS, FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP,
 };
 use crate::user::{set_word32, timespec, word32};
-use crate::wait::ThreadNumber;
+use crate::wait::Tid;
 
 /// `futex(word, operation, value, timeout, second, bits)`.
 pub fn futex(system: &mut System, [word, operation, value, timeout, second, third]: [u64; 6]) -> Result<u64, Errno> {
@@ -110,7 +110,7 @@ fn requeue_to_lock(system: &mut System, word: u64, lock_word: u64, moved: u32) -
     let (from, to) = (system.word(word), system.word(lock_word));
     let waiting = system.waiters_on(from);
     let moving = &waiting[..waiting.len().min((moved as usize).saturating_add(1))];
-    let is_for_lock = |number: &ThreadNumber| system.thread_of(*number).is_some_and(|thread| thread.futex_lock == Some(lock_word));
+    let is_for_lock = |number: &Tid| system.thread_of(*number).is_some_and(|thread| thread.futex_lock == Some(lock_word));
     if !moving.iter().all(is_for_lock) {
         return Err(Errno::EINVAL);
     }

@@ -5,7 +5,7 @@ use super::signals::{info_from_program, may_send};
 use crate::errno::Errno;
 use crate::files::pidfd::PidState;
 use crate::files::tree::InodeRef;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::system::System;
@@ -26,13 +26,13 @@ pub fn pidfd_open(system: &mut System, [number, flags, ..]: [u64; 6]) -> Result<
 }
 
 /// The process of a pidfd, unless it is gone.
-fn process(system: &System, fd: u64) -> Result<ProcessNumber, Errno> {
+fn process(system: &System, fd: u64) -> Result<Pid, Errno> {
     let watched = system.files.watched_process(fd)?;
     if watched.fate == PidState::Gone { Err(Errno::ESRCH) } else { Ok(watched.process) }
 }
 
 /// The process that a signal through a descriptor is for, and whether it is gone. The process's directory in `/proc` serves, too.
-fn receiver(system: &System, fd: u64) -> Result<(ProcessNumber, bool), Errno> {
+fn receiver(system: &System, fd: u64) -> Result<(Pid, bool), Errno> {
     if let Ok(InodeRef::Proc(entry)) = system.files.inode(fd)
         && let Some(process) = entry.process()
     {

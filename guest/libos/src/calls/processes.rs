@@ -6,7 +6,7 @@ use pando_rt::user::{self, write};
 use crate::errno::Errno;
 use crate::files::pidfd::PidState;
 use crate::loader::{self, Request};
-use crate::process::{FIRST as FIRST_PROCESS, Process, ProcessNumber, Usage};
+use crate::process::{FIRST as FIRST_PROCESS, Pid, Process, Usage};
 use crate::signals::Signal;
 use crate::system::wait4::{CloneSelection, WaitOptions, WaitStatus, WaitTarget};
 use crate::system::{self, System};
@@ -324,7 +324,7 @@ pub fn setpgid(system: &mut System, [number, group, ..]: [u64; 6]) -> Result<u64
 
 /// `setsid()`.
 pub fn setsid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    let number: ProcessNumber = system.process.number;
+    let number: Pid = system.process.number;
     if !system.processes_where(|process| process.group == number).is_empty() {
         return Err(Errno::EPERM);
     }

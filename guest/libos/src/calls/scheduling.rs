@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::user::read;
 
 use crate::errno::Errno;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use crate::process::scheduling::Scheduling;
 use crate::system::System;
 use crate::uapi::{
@@ -22,7 +22,7 @@ const NICE: core::ops::RangeInclusive<i32> = -20..=19;
 const NICE_OFFSET: i32 = 20;
 
 /// The process with this number, or with a thread of this number; 0 is the running process.
-fn process_named(system: &System, number: u64) -> Result<ProcessNumber, Errno> {
+fn process_named(system: &System, number: u64) -> Result<Pid, Errno> {
     match number as u32 {
         0 => Ok(system.process.number),
         number => system.thread_of(number).map(|thread| thread.process).ok_or(Errno::ESRCH),
@@ -36,7 +36,7 @@ fn named(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
 }
 
 /// Checks that the running process may change the settings of another: it has the same user, or `CAP_SYS_NICE`.
-fn check_owner(system: &System, process: ProcessNumber) -> Result<(), Errno> {
+fn check_owner(system: &System, process: Pid) -> Result<(), Errno> {
     let credentials = &system.files.current.credentials;
     let Some(other) = system.files.of(process).map(|files| files.credentials.user) else { return Ok(()) };
     let is_owner = [other.real, other.effective].contains(&credentials.user.effective);
@@ -49,7 +49,7 @@ fn named_checked(system: &mut System, number: u64) -> Result<&mut Scheduling, Er
 }
 
 /// The processes that a call selects: by number, group or user.
-fn select_processes(system: &System, kind: u64, who: u64) -> Result<Vec<ProcessNumber>, Errno> {
+fn select_processes(system: &System, kind: u64, who: u64) -> Result<Vec<Pid>, Errno> {
     let (who, running) = (who as u32, &system.process);
     let selected = match kind as u32 {
         PRIO_PROCESS if who == 0 => system.processes_where(|process| process.number == running.number),
@@ -65,7 +65,7 @@ fn select_processes(system: &System, kind: u64, who: u64) -> Result<Vec<ProcessN
 }
 
 /// The settings of these processes.
-fn all<'a>(system: &'a System, selected: &[ProcessNumber]) -> impl Iterator<Item = &'a Scheduling> {
+fn all<'a>(system: &'a System, selected: &[Pid]) -> impl Iterator<Item = &'a Scheduling> {
     selected.iter().filter_map(|number| system.process_of(*number)).map(|process| &process.scheduling)
 }
 
@@ -187,7 +187,7 @@ pub fn sched_setaffinity(system: &mut System, [number, length, mask, ..]: [u64; 
 }
 
 /// Checks that the running process may change the I/O priority of another: it has the same user, or `CAP_SYS_NICE`.
-fn check_io_owner(system: &System, process: ProcessNumber) -> Result<(), Errno> {
+fn check_io_owner(system: &System, process: Pid) -> Result<(), Errno> {
     let credentials = &system.files.current.credentials;
     let is_owner = [credentials.user.real, credentials.user.effective].contains(&system.files.user_of(process));
     if is_owner || credentials.is_capable(CAP_SYS_NICE) { Ok(()) } else { Err(Errno::EPERM) }

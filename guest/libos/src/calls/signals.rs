@@ -8,7 +8,7 @@ use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
 use crate::errno::Errno;
-use crate::process::{FIRST, ProcessNumber};
+use crate::process::{FIRST, Pid};
 use crate::signals::action::{ACTION_WORDS, Action, Disposition};
 use crate::signals::info::Info;
 use crate::signals::{Set, Signal};
@@ -105,7 +105,7 @@ pub fn rt_sigreturn(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// Whether the running process may send this signal to another.
-pub(super) fn may_send(system: &System, to: ProcessNumber, signal: u64) -> bool {
+pub(super) fn may_send(system: &System, to: Pid, signal: u64) -> bool {
     let credentials = &system.files.current.credentials;
     let Some(other) = system.files.of(to) else { return true };
     let same_session = || system.process_of(to).is_some_and(|process| process.session == system.process.session);
@@ -131,7 +131,7 @@ pub fn kill(system: &mut System, [target, signal, ..]: [u64; 6]) -> Result<u64, 
     if signal as u32 != 0 {
         Signal::from_number(signal)?;
     }
-    let allowed: Vec<ProcessNumber> = targets.into_iter().filter(|to| may_send(system, *to, signal)).collect();
+    let allowed: Vec<Pid> = targets.into_iter().filter(|to| may_send(system, *to, signal)).collect();
     if allowed.is_empty() {
         return Err(Errno::EPERM);
     }
@@ -174,7 +174,7 @@ fn check_thread(system: &System, process: u64, thread: u64, signal: u64) -> Resu
 }
 
 /// A `siginfo_t` from a program. A program may use the codes of the system and of `kill` only for itself.
-pub(super) fn info_from_program(system: &System, to: ProcessNumber, signal: u64, information: u64) -> Result<Option<Info>, Errno> {
+pub(super) fn info_from_program(system: &System, to: Pid, signal: u64, information: u64) -> Result<Option<Info>, Errno> {
     let mut bytes = [0; Info::SIZE];
     user::read(information, &mut bytes)?;
     if signal as u32 == 0 {

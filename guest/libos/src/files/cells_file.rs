@@ -19,7 +19,7 @@ use super::user_copy::read_text;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
 use crate::random::Random;
-use crate::wait::{Channel, ThreadNumber};
+use crate::wait::{Channel, Tid};
 
 /// Device number of `/dev/cells`, in the range for local use.
 pub const CELLS: (u32, u32) = (10, 241);
@@ -47,7 +47,7 @@ struct CellsFileState {
 pub struct CellsFiles {
     all: IdTable<CellsFileState>,
     /// Calls of ports that threads wait for, with the number of the file.
-    posted: BTreeMap<ThreadNumber, (usize, PostedCall)>,
+    posted: BTreeMap<Tid, (usize, PostedCall)>,
     /// Number of events so far.
     events: u64,
     event_times: EventTimes,
@@ -82,21 +82,21 @@ impl CellsFiles {
 
     /// The answer to the call that a thread has posted. `None`: the call is not over.
     #[must_use]
-    pub fn answer(&self, thread: ThreadNumber) -> Option<MessageAnswer> {
+    pub fn answer(&self, thread: Tid) -> Option<MessageAnswer> {
         self.posted.get(&thread).and_then(|(_, call)| call.answer())
     }
 
     /// Takes the call that a thread has posted. Dropping it withdraws it.
-    pub fn take_posted(&mut self, thread: ThreadNumber) -> Option<PostedCall> {
+    pub fn take_posted(&mut self, thread: Tid) -> Option<PostedCall> {
         self.posted.remove(&thread).map(|(_, call)| call)
     }
 }
 
 impl Files {
     /// Withdraws the calls of threads that have ended, and of the present thread, which has not made one yet.
-    pub fn withdraw_left_calls(&mut self, present: ThreadNumber) {
+    pub fn withdraw_left_calls(&mut self, present: Tid) {
         let Files { cells_files, threads, .. } = self;
-        let is_living = |thread: ThreadNumber| thread != present && threads.iter().any(|(_, number)| *number == thread);
+        let is_living = |thread: Tid| thread != present && threads.iter().any(|(_, number)| *number == thread);
         cells_files.posted.retain(|thread, _| is_living(*thread));
     }
 }
@@ -116,7 +116,7 @@ impl CellsFile {
     }
 
     /// Records the call that a thread has posted.
-    pub fn add_posted(self, files: &mut CellsFiles, thread: ThreadNumber, call: PostedCall) {
+    pub fn add_posted(self, files: &mut CellsFiles, thread: Tid, call: PostedCall) {
         files.posted.insert(thread, (self.number, call));
     }
 

@@ -60,11 +60,11 @@ use core::cell::RefCell;
 
 use crate::credentials::Credentials;
 use crate::errno::Errno;
-use crate::process::{FIRST, ProcessNumber};
+use crate::process::{FIRST, Pid};
 use crate::signals::Set;
 use crate::terminal::TerminalName;
 use crate::uapi::{O_ACCMODE, O_LARGEFILE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
-use crate::wait::{Channel, ThreadNumber};
+use crate::wait::{Channel, Tid};
 use cells_file::CellsFiles;
 use console_file::{ConsoleFile, StandardStream};
 use edge::EventTimes;
@@ -212,11 +212,11 @@ pub struct Files {
     /// The running process's file state.
     pub current: ProcessFiles,
     /// Threads other than the first ones of their processes, for `/proc`.
-    pub threads: BTreeSet<(ProcessNumber, ThreadNumber)>,
+    pub threads: BTreeSet<(Pid, Tid)>,
     /// The running thread.
-    pub thread: ThreadNumber,
+    pub thread: Tid,
     /// The file state of other processes.
-    others: BTreeMap<ProcessNumber, ProcessFiles>,
+    others: BTreeMap<Pid, ProcessFiles>,
     /// Channels whose files have changed and whose waiters have not been woken yet.
     pub changed: Vec<Channel>,
     /// The live mounts.

@@ -15,7 +15,7 @@ use super::user_copy::read_text;
 use super::{Files, OpenFile};
 use crate::credentials::Owner;
 use crate::errno::Errno;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use crate::random::Random;
 use crate::signals::Signal;
 use crate::wait::Channel;
@@ -74,7 +74,7 @@ pub enum NotificationReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotifyTarget {
     /// The process.
-    pub process: ProcessNumber,
+    pub process: Pid,
     /// How it is notified.
     pub notice: Notice,
 }
@@ -252,7 +252,7 @@ impl MessageQueues {
     }
 
     /// Removes the registration of a process. Returns how it was to be notified.
-    fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) -> Option<Notice> {
+    fn stop_listening(&mut self, id: MessageQueueId, process: Pid) -> Option<Notice> {
         let queue = self.all.get_mut(&id)?;
         queue.listener.take_if(|listener| listener.process == process).map(|listener| listener.notice)
     }
@@ -315,7 +315,7 @@ impl Files {
     }
 
     /// Removes a process's registration when it closes the queue or unregisters.
-    pub fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) {
+    pub fn stop_listening(&mut self, id: MessageQueueId, process: Pid) {
         if let Some(Notice::Socket(socket, cookie)) = self.queues.stop_listening(id, process) {
             self.notify_by_socket(socket, cookie, NotificationReason::Removed);
         }

@@ -11,7 +11,7 @@ use super::status::time;
 use super::{Descriptor, Files, OpenFile, ProcessFiles};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use crate::terminal::PtyId;
 use crate::terminal::settings::Settings;
 use crate::uapi::{O_RDONLY, O_RDWR, O_WRONLY};
@@ -26,7 +26,7 @@ impl Files {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn begin_process(&mut self, process: ProcessNumber, credentials: Credentials, started: u64) -> Result<[PipeId; 3], Errno> {
+    pub fn begin_process(&mut self, process: Pid, credentials: Credentials, started: u64) -> Result<[PipeId; 3], Errno> {
         let mut process_files = ProcessFiles { process, ..ProcessFiles::new(self.tree.root(), credentials, started) };
         let mut pipes = [PipeId(0); 3];
         for fd in 0..pipes.len() {
@@ -53,7 +53,7 @@ impl Files {
     ///
     /// # Errors
     /// `ENOSPC`: there are too many terminals. `ENOENT`: `/dev/pts` was removed.
-    pub fn begin_process_in_terminal(&mut self, process: ProcessNumber, credentials: Credentials, started: u64) -> Result<PtyId, Errno> {
+    pub fn begin_process_in_terminal(&mut self, process: Pid, credentials: Credentials, started: u64) -> Result<PtyId, Errno> {
         let mut process_files = ProcessFiles { process, ..ProcessFiles::new(self.tree.root(), credentials, started) };
         let now = time(started);
         let id = self.with_current(&mut process_files, |files| files.create_pty(now))?;

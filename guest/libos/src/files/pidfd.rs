@@ -12,7 +12,7 @@ use super::file_operations::{FileOperations, OffsetUse};
 use super::poll::READING;
 use super::{Descriptor, Files, OpenFile};
 use crate::errno::Errno;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use crate::uapi::{O_NONBLOCK, O_RDWR};
 use crate::wait::Channel;
 
@@ -35,7 +35,7 @@ pub enum PidState {
 #[derive(Clone, Copy, Debug)]
 pub struct PidFile {
     /// Its number.
-    pub process: ProcessNumber,
+    pub process: Pid,
     /// Its state.
     pub fate: PidState,
     /// When it ended.
@@ -58,7 +58,7 @@ pub struct PidFiles {
 }
 
 impl PidFiles {
-    pub(super) fn create(&mut self, process: ProcessNumber, fate: PidState) -> PidFileId {
+    pub(super) fn create(&mut self, process: Pid, fate: PidState) -> PidFileId {
         // Numbers wrap around after 2^32 pidfds; those in use are skipped.
         while self.all.contains_key(&PidFileId(self.next_id)) {
             self.next_id = self.next_id.wrapping_add(1);
@@ -82,7 +82,7 @@ impl PidFiles {
         self.all.get(&id).ok_or(Errno::EBADF)
     }
 
-    pub(super) fn become_of(&mut self, process: ProcessNumber, fate: PidState) -> bool {
+    pub(super) fn become_of(&mut self, process: Pid, fate: PidState) -> bool {
         let mut is_watched = false;
         for watched in self.all.values_mut().filter(|watched| watched.process == process && watched.fate != PidState::Gone) {
             if watched.fate == PidState::Runs {
@@ -135,7 +135,7 @@ impl Files {
     ///
     /// # Errors
     /// `EMFILE`.
-    pub fn open_process(&mut self, process: ProcessNumber, has_ended: bool, flags: u64) -> Result<u64, Errno> {
+    pub fn open_process(&mut self, process: Pid, has_ended: bool, flags: u64) -> Result<u64, Errno> {
         let id = self.watched.create(process, if has_ended { PidState::Ended } else { PidState::Runs });
         self.insert(OpenFile::new(id, O_RDWR | flags & O_NONBLOCK), true)
     }
@@ -149,7 +149,7 @@ impl Files {
     }
 
     /// Records a state change of a process in its pidfds.
-    pub fn notify_exit(&mut self, process: ProcessNumber, fate: PidState) {
+    pub fn notify_exit(&mut self, process: Pid, fate: PidState) {
         if self.watched.become_of(process, fate) {
             self.changed.push(Channel::Ended(process));
         }
@@ -159,7 +159,7 @@ impl Files {
     ///
     /// # Errors
     /// `EBADF`: it has no such descriptor. `EMFILE`.
-    pub fn take_descriptor(&mut self, process: ProcessNumber, fd: u64) -> Result<u64, Errno> {
+    pub fn take_descriptor(&mut self, process: Pid, fd: u64) -> Result<u64, Errno> {
         let file = u32::try_from(fd).ok().and_then(|fd| self.of(process)?.open_file(fd)).ok_or(Errno::EBADF)?;
         let fd = self.free_from(0)?;
         let (_, references) = self.open.get_mut(file).ok_or(Errno::EBADF)?;

@@ -10,7 +10,7 @@ use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::files::tree::InodeRef;
 use crate::limits::OPEN_LIMIT;
-use crate::process::{FIRST, ProcessNumber};
+use crate::process::{FIRST, Pid};
 
 /// Minimum capacity of a descriptor table.
 const TABLE_MIN: usize = 64;
@@ -19,7 +19,7 @@ const TABLE_MIN: usize = 64;
 #[derive(Clone, Debug)]
 pub struct ProcessFiles {
     /// The process.
-    pub process: ProcessNumber,
+    pub process: Pid,
     /// The root directory of paths.
     pub root: InodeRef,
     /// The working directory.
@@ -81,7 +81,7 @@ impl ProcessFiles {
 
 impl Files {
     /// Switches to the file state of another process.
-    pub fn enter(&mut self, process: ProcessNumber) {
+    pub fn enter(&mut self, process: Pid) {
         if let Some(process_files) = self.others.remove(&process) {
             let before = core::mem::replace(&mut self.current, process_files);
             self.others.insert(before.process, before);
@@ -89,7 +89,7 @@ impl Files {
     }
 
     /// Copies the running process's file state for a new process.
-    pub fn fork(&mut self, process: ProcessNumber) {
+    pub fn fork(&mut self, process: Pid) {
         for (_, descriptor) in self.current.descriptors.iter() {
             if let Some((_, references)) = self.open.get_mut(descriptor.file) {
                 *references += 1;
@@ -150,33 +150,33 @@ impl Files {
     }
 
     /// Removes a process that has been waited for.
-    pub fn forget_process(&mut self, process: ProcessNumber) {
+    pub fn forget_process(&mut self, process: Pid) {
         self.notify_exit(process, PidState::Gone);
         self.others.remove(&process);
     }
 
     /// The file state of a process.
     #[must_use]
-    pub fn of(&self, process: ProcessNumber) -> Option<&ProcessFiles> {
+    pub fn of(&self, process: Pid) -> Option<&ProcessFiles> {
         if self.current.process == process { Some(&self.current) } else { self.others.get(&process) }
     }
 
     /// The file state of a process, mutably.
-    pub fn of_mut(&mut self, process: ProcessNumber) -> Option<&mut ProcessFiles> {
+    pub fn of_mut(&mut self, process: Pid) -> Option<&mut ProcessFiles> {
         if self.current.process == process { Some(&mut self.current) } else { self.others.get_mut(&process) }
     }
 
     /// The numbers of all processes, in order.
     #[must_use]
-    pub fn processes(&self) -> Vec<ProcessNumber> {
-        let mut numbers: Vec<ProcessNumber> = self.others.keys().copied().chain([self.current.process]).collect();
+    pub fn processes(&self) -> Vec<Pid> {
+        let mut numbers: Vec<Pid> = self.others.keys().copied().chain([self.current.process]).collect();
         numbers.sort_unstable();
         numbers
     }
 
     /// The user of a process; root if it does not exist.
     #[must_use]
-    pub fn user_of(&self, process: ProcessNumber) -> u32 {
+    pub fn user_of(&self, process: Pid) -> u32 {
         self.of(process).map_or(0, |process_files| process_files.credentials.user.real)
     }
 }

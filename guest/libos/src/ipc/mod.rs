@@ -8,7 +8,7 @@ pub mod semaphores;
 
 use pando_rt::memory::PageRange;
 
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use objects::Objects;
 use queue::Queue;
 use semaphores::Semaphores;
@@ -34,7 +34,7 @@ pub struct Segment {
     /// Times of the last attach and the last detach, in seconds since 1970; 0: never.
     pub times: [u64; 2],
     /// The process that created it, and the one that attached or detached it last.
-    pub processes: [ProcessNumber; 2],
+    pub processes: [Pid; 2],
 }
 
 /// All System V IPC objects of the cell.

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 
 /// Upper limit on the bytes of a message.
 pub const MESSAGE_MAX: u64 = 8192;
@@ -48,7 +48,7 @@ pub struct Queue {
     /// Times of the last send and the last receive, in seconds since 1970; 0: never.
     pub times: [u64; 2],
     /// The processes that sent and received last; 0: none.
-    pub processes: [ProcessNumber; 2],
+    pub processes: [Pid; 2],
 }
 
 impl Default for Queue {
@@ -71,7 +71,7 @@ impl Queue {
     }
 
     /// Adds a message.
-    pub fn send(&mut self, message: Message, process: ProcessNumber, now: u64) {
+    pub fn send(&mut self, message: Message, process: Pid, now: u64) {
         self.used += message.bytes.len() as u64;
         self.messages.push_back(message);
         (self.times[0], self.processes[0]) = (now, process);
@@ -81,14 +81,7 @@ impl Queue {
     ///
     /// # Errors
     /// `E2BIG`: it is larger, and may not be truncated.
-    pub fn receive(
-        &mut self,
-        wanted: MessageSelector,
-        room: u64,
-        cuts: bool,
-        process: ProcessNumber,
-        now: u64,
-    ) -> Result<Option<Message>, Errno> {
+    pub fn receive(&mut self, wanted: MessageSelector, room: u64, cuts: bool, process: Pid, now: u64) -> Result<Option<Message>, Errno> {
         let Some(index) = self.find(wanted) else { return Ok(None) };
         if self.messages.get(index).is_some_and(|message| message.bytes.len() as u64 > room) && !cuts {
             return Err(Errno::E2BIG);

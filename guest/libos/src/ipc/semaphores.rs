@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use crate::uapi::{IPC_NOWAIT, SEM_UNDO};
 
 /// Upper limit on a semaphore's value.
@@ -19,7 +19,7 @@ pub struct Semaphore {
     /// Its value.
     pub value: i32,
     /// The process that changed it last.
-    pub changed_by: ProcessNumber,
+    pub changed_by: Pid,
 }
 
 /// An operation on a semaphore: add, subtract an available amount, or wait for zero.
@@ -50,7 +50,7 @@ pub struct Semaphores {
     /// When they were operated on last, in seconds since 1970; 0: never.
     pub operated: u64,
     /// The numbers to add for each process when it ends.
-    undone: BTreeMap<ProcessNumber, Vec<i32>>,
+    undone: BTreeMap<Pid, Vec<i32>>,
 }
 
 impl Semaphores {
@@ -65,7 +65,7 @@ impl Semaphores {
     /// # Errors
     /// `ERANGE`: a value would exceed its limit. `EAGAIN`: an operation would have to wait, but may not. `EFBIG`: there is no such
     /// semaphore.
-    pub fn attempt(&mut self, operations: &[SemaphoreOperation], process: ProcessNumber) -> Result<Attempt, Errno> {
+    pub fn attempt(&mut self, operations: &[SemaphoreOperation], process: Pid) -> Result<Attempt, Errno> {
         // Several operations may name one semaphore, so each sees the effect of those before it.
         let mut values: BTreeMap<u16, (i32, i32)> = BTreeMap::new();
         for operation in operations {
@@ -98,7 +98,7 @@ impl Semaphores {
     }
 
     /// Sets semaphores from `first` on, and drops the pending undo of earlier operations on them.
-    pub fn set(&mut self, first: usize, values: &[i32], process: ProcessNumber) {
+    pub fn set(&mut self, first: usize, values: &[i32], process: Pid) {
         let range = first..first + values.len();
         for undone in self.undone.values_mut() {
             undone[range.clone()].fill(0);
@@ -109,7 +109,7 @@ impl Semaphores {
     }
 
     /// Undoes the operations of a process that ends. Returns whether there were any.
-    pub fn undo(&mut self, process: ProcessNumber) -> bool {
+    pub fn undo(&mut self, process: Pid) -> bool {
         let Some(undone) = self.undone.remove(&process) else { return false };
         for (semaphore, undone) in self.all.iter_mut().zip(undone).filter(|(_, undone)| *undone != 0) {
             *semaphore = Semaphore { value: (semaphore.value + undone).clamp(0, VALUE_MAX), changed_by: process };

@@ -11,7 +11,7 @@ use super::file_task::FileTask;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::pipe::PipeId;
-use crate::process::{Change, ProcessNumber};
+use crate::process::{Change, Pid};
 use crate::terminal::PtyId;
 use crate::terminal::settings::Character;
 
@@ -36,7 +36,7 @@ pub struct Job {
     /// The operator's number for it.
     pub(super) number: u32,
     /// Its first process, until it has ended.
-    pub process: Option<ProcessNumber>,
+    pub process: Option<Pid>,
     /// How that process ended.
     pub end: Option<Change>,
     input: Option<PipeId>,
@@ -59,7 +59,7 @@ pub struct Job {
 impl Job {
     /// A job with this first process, on these streams.
     #[must_use]
-    pub fn new(number: u32, process: ProcessNumber, streams: JobStreams) -> Job {
+    pub fn new(number: u32, process: Pid, streams: JobStreams) -> Job {
         let job = Job { process: Some(process), end: None, ..Job::failed(number, Vec::new(), 0) };
         match streams {
             JobStreams::Pipes([input, output, errors]) => Job { input: Some(input), outputs: [Some(output), Some(errors)], ..job },

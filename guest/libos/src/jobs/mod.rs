@@ -17,7 +17,7 @@ use pando_rt::console::control;
 
 use crate::credentials::Credentials;
 use crate::files::Files;
-use crate::process::{Change, ProcessNumber};
+use crate::process::{Change, Pid};
 use crate::terminal::PtyId;
 pub use job::{FAILED, Job, JobStreams};
 use requests::JobRequests;
@@ -66,12 +66,12 @@ impl Jobs {
     }
 
     /// The job with this first process.
-    pub fn of_process(&mut self, process: ProcessNumber) -> Option<&mut Job> {
+    pub fn of_process(&mut self, process: Pid) -> Option<&mut Job> {
         self.jobs.iter_mut().find(|job| job.process == Some(process))
     }
 
     /// Records the end of a process, which may be the first one of a job.
-    pub fn ended(&mut self, process: ProcessNumber, change: Change) {
+    pub fn ended(&mut self, process: Pid, change: Change) {
         if let Some(job) = self.of_process(process) {
             (job.process, job.end) = (None, Some(change));
         }

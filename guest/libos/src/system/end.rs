@@ -7,13 +7,13 @@ use pando_rt::hypercall::exit;
 
 use super::System;
 use crate::files::pidfd::PidState;
-use crate::process::{Change, FIRST, Process, ProcessNumber};
+use crate::process::{Change, FIRST, Pid, Process};
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::thread::ThreadState;
 use crate::uapi::FUTEX_BITSET_MATCH_ANY;
 use crate::user::set_word32;
-use crate::wait::{Channel, ThreadNumber};
+use crate::wait::{Channel, Tid};
 
 impl System {
     /// Ends the running thread, and its process if it is the last one.
@@ -82,14 +82,14 @@ impl System {
     }
 
     /// The process groups that may become orphaned with the running process: its own, and those of its children.
-    fn controlled_groups(&self) -> BTreeSet<ProcessNumber> {
+    fn controlled_groups(&self) -> BTreeSet<Pid> {
         let number = self.process.number;
         let children = self.others.processes.values().filter(|child| child.parent == number).map(|child| child.group);
         children.chain([self.process.group]).filter(|group| !self.is_orphaned(*group)).collect()
     }
 
     /// Continues the stopped members of groups that have become orphaned, after a `SIGHUP`.
-    fn continue_orphaned_groups(&mut self, groups: &BTreeSet<ProcessNumber>) {
+    fn continue_orphaned_groups(&mut self, groups: &BTreeSet<Pid>) {
         for group in groups {
             let is_stopped = |process: &Process| process.group == *group && process.stopped && !process.has_ended();
             if !self.processes_where(is_stopped).is_empty() && self.is_orphaned(*group) {
@@ -102,7 +102,7 @@ impl System {
     /// Ends all threads of the running process except the running one.
     pub(super) fn end_other_threads(&mut self) {
         let running = self.thread.number;
-        let ended: alloc::vec::Vec<ThreadNumber> = self.process.threads.iter().copied().filter(|number| *number != running).collect();
+        let ended: alloc::vec::Vec<Tid> = self.process.threads.iter().copied().filter(|number| *number != running).collect();
         for number in ended {
             if let Some(thread) = self.others.threads.remove(&number)
                 && let ThreadState::Waits(wait) = &thread.stage
@@ -139,7 +139,7 @@ impl System {
     }
 
     /// The new parent of a dead process's children: its nearest subreaper ancestor, or the first process.
-    fn reaper_of(&self, number: ProcessNumber) -> ProcessNumber {
+    fn reaper_of(&self, number: Pid) -> Pid {
         let mut ancestor = number;
         while let Some(process) = self.process_of(ancestor).and_then(|process| self.process_of(process.parent)) {
             if process.settings.is_subreaper && !process.has_ended() {
@@ -151,7 +151,7 @@ impl System {
     }
 
     /// Assigns the children of a process to another parent.
-    fn give_away_children(&mut self, number: ProcessNumber) {
+    fn give_away_children(&mut self, number: Pid) {
         let reaper = self.reaper_of(number);
         for child in self.processes_where(|process| process.parent == number) {
             let Some(process) = self.process_of_mut(child) else { continue };

@@ -11,11 +11,11 @@ use pando_rt::hypercall::{self, NO_DEADLINE};
 use super::{Effect, System};
 use crate::errno::Errno;
 use crate::limits::PROCESSES_MAX;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use crate::thread::Thread;
 use crate::uapi::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN, CAP_SYS_RESOURCE, RLIMIT_NPROC};
 use crate::user::{set_word32, word32};
-use crate::wait::{Channel, ThreadNumber};
+use crate::wait::{Channel, Tid};
 
 /// Upper limit (exclusive) on the numbers of processes and threads.
 const NUMBERS: u32 = 32_768;
@@ -62,7 +62,7 @@ impl System {
     /// `EAGAIN`: there are too many. `ENOMEM`. `WAITS`: the new one borrows the memory.
     pub fn clone(&mut self, wanted: &Clone) -> Result<u64, Errno> {
         if self.thread.call.done != 0 {
-            return self.await_release(self.thread.call.done as ProcessNumber);
+            return self.await_release(self.thread.call.done as Pid);
         }
         self.check_room(wanted.is_thread)?;
         let number = match wanted.number {
@@ -111,7 +111,7 @@ impl System {
     }
 
     /// Creates the process of a new thread.
-    fn make_process(&mut self, number: ProcessNumber, wanted: &Clone) -> Result<(), Errno> {
+    fn make_process(&mut self, number: Pid, wanted: &Clone) -> Result<(), Errno> {
         let mut process = self.process.child(number, clock::now());
         process.end_signal = wanted.end_signal;
         process.borrows = wanted.borrows;
@@ -146,7 +146,7 @@ impl System {
     }
 
     /// Waits uninterruptibly until a child no longer uses the memory.
-    fn await_release(&mut self, child: ProcessNumber) -> Result<u64, Errno> {
+    fn await_release(&mut self, child: Pid) -> Result<u64, Errno> {
         let borrows = self.process_of(child).is_some_and(|child| child.borrows);
         if !borrows {
             return Ok(child.into());
@@ -167,7 +167,7 @@ impl System {
     }
 
     /// A number that the caller requested.
-    fn wanted_number(&self, number: u32) -> Result<ThreadNumber, Errno> {
+    fn wanted_number(&self, number: u32) -> Result<Tid, Errno> {
         if !(1..NUMBERS).contains(&number) {
             return Err(Errno::EINVAL);
         }
@@ -179,13 +179,13 @@ impl System {
     }
 
     /// Whether a process, a thread, a group or a session has a number.
-    fn is_taken(&self, number: ThreadNumber) -> bool {
+    fn is_taken(&self, number: Tid) -> bool {
         let has = |process: &crate::process::Process| process.number == number || process.group == number || process.session == number;
         self.thread_of(number).is_some() || has(&self.process) || self.others.processes.values().any(|process| has(process))
     }
 
     /// An unused number.
-    pub(super) fn free_number(&mut self) -> Result<ThreadNumber, Errno> {
+    pub(super) fn free_number(&mut self) -> Result<Tid, Errno> {
         let last = self.others.last_number;
         let number = (last + 1..NUMBERS).chain(RESERVED..=last).find(|number| !self.is_taken(*number)).ok_or(Errno::EAGAIN)?;
         self.others.last_number = number;

@@ -11,7 +11,7 @@ use pando_rt::{clock, console, events, memory, registers, template};
 
 use super::System;
 use crate::files::status::time;
-use crate::process::{Process, ProcessNumber};
+use crate::process::{Pid, Process};
 use crate::signals::info::Info;
 use crate::wait::Channel;
 
@@ -73,7 +73,7 @@ impl System {
 
     /// Initialises a clone. Random numbers come from the clone's own entropy at the next request ([`crate::random`]), and the clock
     /// continues where it stopped ([`pando_rt::clock`]). Processes that requested a signal get it, except the one that already knows.
-    fn resume_clone(&mut self, knowing: Option<ProcessNumber>) {
+    fn resume_clone(&mut self, knowing: Option<Pid>) {
         self.generation = registers::generation();
         console::reset_in_clone();
         self.terminal.ended = false;

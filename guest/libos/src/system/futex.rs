@@ -14,7 +14,7 @@ use crate::memory::layout::is_shared;
 use crate::memory::regions::NodePages;
 use crate::uapi::{FUTEX_BITSET_MATCH_ANY, FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS, ROBUST_LIST_LIMIT};
 use crate::user::{set_word32, word32, words};
-use crate::wait::{Channel, ThreadNumber};
+use crate::wait::{Channel, Tid};
 
 impl System {
     /// The channel on which threads wait for a word of the running process's memory.
@@ -40,7 +40,7 @@ impl System {
     pub fn wake_word(&mut self, word: u64, count: u32, bits: u32) -> u64 {
         let waiting = self.waiters_on(self.word(word));
         let fitting = waiting.into_iter().filter(|thread| self.thread_of(*thread).is_some_and(|thread| thread.futex_bits & bits != 0));
-        let woken: Vec<ThreadNumber> = fitting.take(count as usize).collect();
+        let woken: Vec<Tid> = fitting.take(count as usize).collect();
         for thread in &woken {
             self.finish_call(*thread, Ok(0));
         }

@@ -23,7 +23,7 @@ use crate::jobs::{FAILED, Job, JobStreams};
 use crate::limits::STACK_LIMIT;
 use crate::loader::{LoadError, Request, prepare, search};
 use crate::memory::AddressSpace;
-use crate::process::{Process, ProcessNumber};
+use crate::process::{Pid, Process};
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::terminal::TerminalName;
@@ -119,7 +119,7 @@ impl System {
     }
 
     /// Creates a process that loads its program when it first runs.
-    fn make_process_of_job(&mut self, start: Start, wanted: JobRequest, in_terminal: bool) -> Result<(ProcessNumber, JobStreams), Errno> {
+    fn make_process_of_job(&mut self, start: Start, wanted: JobRequest, in_terminal: bool) -> Result<(Pid, JobStreams), Errno> {
         self.check_room(false)?;
         let number = self.free_number()?;
         let space = hypercall::space_clone(EMPTY_SPACE.0.into()).map_err(|_| Errno::EAGAIN)?;

@@ -19,12 +19,12 @@ use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
 use crate::memory::AddressSpace;
 use crate::memory::regions::Regions;
-use crate::process::{Change, Process, ProcessNumber};
+use crate::process::{Change, Pid, Process};
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::thread::{Thread, ThreadState};
 use crate::uapi::SA_NOCLDSTOP;
-use crate::wait::{Channel, ThreadNumber, Waiters};
+use crate::wait::{Channel, Tid, Waiters};
 
 /// Time slice in nanoseconds while other threads are runnable: the end of a slice costs two exits.
 const TURN: u64 = 10_000_000;
@@ -35,8 +35,8 @@ const LEAST: u64 = 50_000;
 /// All processes and threads except the running ones, and the scheduler's state.
 #[derive(Debug)]
 pub struct Descheduled {
-    pub(super) processes: BTreeMap<ProcessNumber, Box<Process>>,
-    pub(super) threads: BTreeMap<ThreadNumber, Box<Thread>>,
+    pub(super) processes: BTreeMap<Pid, Box<Process>>,
+    pub(super) threads: BTreeMap<Tid, Box<Thread>>,
     /// Memory of spaces other than the running one.
     pub(crate) memories: BTreeMap<SpaceIndex, Box<AddressSpace>>,
     pub(super) zygotes: Zygotes,
@@ -48,7 +48,7 @@ pub struct Descheduled {
     /// The files that shared anonymous memory has become.
     pub(crate) anonymous_files: Vec<NodeId>,
     /// Runnable threads, each once.
-    pub(super) queue: VecDeque<ThreadNumber>,
+    pub(super) queue: VecDeque<Tid>,
     /// The number assigned last; higher ones have not been used recently.
     pub(super) last_number: u32,
     /// When the running thread's time slice began, by the clock of CPU time.
@@ -175,7 +175,7 @@ impl System {
     }
 
     /// The next runnable thread; waits until there is one.
-    fn next(&mut self) -> ThreadNumber {
+    fn next(&mut self) -> Tid {
         loop {
             self.notice();
             if self.settle() {
@@ -216,7 +216,7 @@ impl System {
     }
 
     /// Switches to a process, with its memory and its files.
-    fn enter_process(&mut self, number: ProcessNumber) {
+    fn enter_process(&mut self, number: Pid) {
         if number == self.process.number {
             return;
         }
@@ -321,7 +321,7 @@ impl System {
 
     /// Wakes all threads that wait on a channel: each restarts its call.
     pub fn wake(&mut self, channel: Channel) {
-        let woken: Vec<ThreadNumber> = self.others.waiters.on(channel).collect();
+        let woken: Vec<Tid> = self.others.waiters.on(channel).collect();
         for thread in woken {
             self.rouse(thread);
         }
@@ -351,12 +351,12 @@ impl System {
 
     /// The threads that wait on a channel, in order of arrival.
     #[must_use]
-    pub fn waiters_on(&self, channel: Channel) -> Vec<ThreadNumber> {
+    pub fn waiters_on(&self, channel: Channel) -> Vec<Tid> {
         self.others.waiters.on(channel).collect()
     }
 
     /// Moves a waiting thread to another channel.
-    pub fn requeue(&mut self, number: ThreadNumber, to: Channel) {
+    pub fn requeue(&mut self, number: Tid, to: Channel) {
         let others = &mut self.others;
         if let Some(ThreadState::Waits(wait)) = others.threads.get_mut(&number).map(|thread| &mut thread.stage) {
             others.waiters.requeue(number, wait, to);
@@ -364,7 +364,7 @@ impl System {
     }
 
     /// Wakes a waiting thread.
-    pub(crate) fn rouse(&mut self, number: ThreadNumber) {
+    pub(crate) fn rouse(&mut self, number: Tid) {
         let Some(thread) = self.thread_of_mut(number) else { return };
         if !matches!(thread.stage, ThreadState::Waits(_)) {
             return;
@@ -382,7 +382,7 @@ impl System {
     }
 
     /// Completes the call of a waiting thread.
-    pub fn finish_call(&mut self, number: ThreadNumber, result: Result<u64, Errno>) {
+    pub fn finish_call(&mut self, number: Tid, result: Result<u64, Errno>) {
         if let Some(waiter) = self.thread_of_mut(number) {
             waiter.call.result = Some(result.unwrap_or_else(Errno::to_result));
         }
@@ -419,7 +419,7 @@ impl System {
     }
 
     /// Continues a stopped process; `tells`: its parent is notified.
-    pub fn resume_process(&mut self, number: ProcessNumber, tells: bool) {
+    pub fn resume_process(&mut self, number: Pid, tells: bool) {
         let Some(process) = self.process_of_mut(number).filter(|process| process.stopped) else { return };
         process.stopped = false;
         for thread in process.threads.clone() {
@@ -436,7 +436,7 @@ impl System {
     }
 
     /// Notifies the parent of a process of its state change, by a signal and by waking it.
-    pub(super) fn notify_parent(&mut self, number: ProcessNumber, change: Change) {
+    pub(super) fn notify_parent(&mut self, number: Pid, change: Change) {
         let user = self.files.user_of(number);
         let Some(process) = self.process_of_mut(number) else { return };
         process.change = Some(change);

@@ -3,19 +3,19 @@
 
 use super::System;
 use crate::errno::Errno;
-use crate::process::{FIRST, Process, ProcessNumber};
+use crate::process::{FIRST, Pid, Process};
 use crate::signals::action::{Action, Disposition};
 use crate::signals::info::Info;
 use crate::signals::{Set, Signal};
 use crate::thread::{Thread, ThreadState};
-use crate::wait::{Channel, ThreadNumber};
+use crate::wait::{Channel, Tid};
 
 impl System {
     /// Sends a signal to a process: any of its threads takes it. A signal that is ignored and not blocked is discarded.
     ///
     /// # Errors
     /// `ESRCH`; `EAGAIN`: the queue limit is reached.
-    pub fn send(&mut self, to: ProcessNumber, info: Info) -> Result<(), Errno> {
+    pub fn send(&mut self, to: Pid, info: Info) -> Result<(), Errno> {
         let signal = info.signal();
         self.before_sending(to, signal)?;
         let process = self.process_of(to).ok_or(Errno::ESRCH)?;
@@ -43,7 +43,7 @@ impl System {
     ///
     /// # Errors
     /// `ESRCH`; `EAGAIN`: the queue limit is reached.
-    pub fn send_to_thread(&mut self, to: ThreadNumber, info: Info) -> Result<(), Errno> {
+    pub fn send_to_thread(&mut self, to: Tid, info: Info) -> Result<(), Errno> {
         let signal = info.signal();
         let process = self.thread_of(to).ok_or(Errno::ESRCH)?.process;
         self.before_sending(process, signal)?;
@@ -62,7 +62,7 @@ impl System {
     }
 
     /// Sends a signal to every process of a group. Returns whether there was one.
-    pub fn send_to_group(&mut self, group: ProcessNumber, info: Info) -> bool {
+    pub fn send_to_group(&mut self, group: Pid, info: Info) -> bool {
         let members = self.processes_where(|process| process.group == group);
         for member in &members {
             // A signal that exceeds the queue limit is lost, as on Linux.
@@ -73,7 +73,7 @@ impl System {
 
     /// Applies the effect of sending: `SIGCONT` discards pending stop signals and continues a stopped process; a stop signal discards a
     /// pending `SIGCONT`.
-    fn before_sending(&mut self, to: ProcessNumber, signal: Signal) -> Result<(), Errno> {
+    fn before_sending(&mut self, to: Pid, signal: Signal) -> Result<(), Errno> {
         let process = self.process_of(to).ok_or(Errno::ESRCH)?;
         let undone = match signal {
             Signal::SIGCONT => Set::STOPPING,
@@ -98,7 +98,7 @@ impl System {
     }
 
     /// Makes a waiting thread check its signals.
-    fn disturb(&mut self, number: ThreadNumber, signal: Signal) {
+    fn disturb(&mut self, number: Tid, signal: Signal) {
         let Some(thread) = self.thread_of(number) else { return };
         // A thread waiting for `vfork`'s child is interrupted by nothing but its own end.
         let waits = matches!(thread.stage, ThreadState::Waits(_));
@@ -130,7 +130,7 @@ impl System {
 
     /// Whether a process group is orphaned: no parent of a member is in the same session and another group.
     #[must_use]
-    pub fn is_orphaned(&self, group: ProcessNumber) -> bool {
+    pub fn is_orphaned(&self, group: Pid) -> bool {
         let controls = |process: &Process| {
             self.process_of(process.parent).is_some_and(|parent| parent.session == process.session && parent.group != group)
         };

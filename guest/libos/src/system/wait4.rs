@@ -5,7 +5,7 @@ use pando_rt::hypercall::NO_DEADLINE;
 
 use super::System;
 use crate::errno::Errno;
-use crate::process::{Change, Process, ProcessNumber, Usage};
+use crate::process::{Change, Pid, Process, Usage};
 use crate::signals::Signal;
 use crate::wait::Channel;
 
@@ -15,9 +15,9 @@ pub enum WaitTarget {
     /// Any child.
     Any,
     /// This child.
-    Process(ProcessNumber),
+    Process(Pid),
     /// The children in a group.
-    Group(ProcessNumber),
+    Group(Pid),
 }
 
 /// The target and options of a wait.
@@ -54,7 +54,7 @@ pub enum CloneSelection {
 #[derive(Clone, Copy, Debug)]
 pub struct WaitStatus {
     /// The child's number.
-    pub number: ProcessNumber,
+    pub number: Pid,
     /// The change.
     pub change: Change,
     /// The child's user.
@@ -113,7 +113,7 @@ impl System {
     }
 
     /// Consumes a child's state change; a child that has ended is removed.
-    fn collect(&mut self, number: ProcessNumber, change: Change, keep: bool) -> WaitStatus {
+    fn collect(&mut self, number: Pid, change: Change, keep: bool) -> WaitStatus {
         let user = self.files.user_of(number);
         let mut usage = Usage::default();
         if let Some(child) = self.process_of_mut(number) {

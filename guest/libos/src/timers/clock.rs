@@ -5,12 +5,12 @@ use pando_rt::clock;
 
 use super::{ClockReadings, ClockSource};
 use crate::errno::Errno;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use crate::uapi::{
     CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE, CLOCK_MONOTONIC_RAW, CLOCK_PROCESS_CPUTIME_ID,
     CLOCK_REALTIME, CLOCK_REALTIME_ALARM, CLOCK_REALTIME_COARSE, CLOCK_TAI, CLOCK_THREAD_CPUTIME_ID,
 };
-use crate::wait::ThreadNumber;
+use crate::wait::Tid;
 
 /// A clock that programs name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub enum Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuClockTarget {
     /// A process; 0: the caller's.
-    Process(ProcessNumber),
+    Process(Pid),
     /// A thread; 0: the caller.
-    Thread(ThreadNumber),
+    Thread(Tid),
 }
 
 impl Clock {

@@ -15,13 +15,13 @@ use crate::errno::Errno;
 use crate::ipc::SETS_MAX;
 use crate::ipc::objects::{Object, READ, WRITE};
 use crate::ipc::semaphores::{Attempt, SEMAPHORES_MAX, SemaphoreOperation, Semaphores, VALUE_MAX};
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use crate::system::System;
 use crate::uapi::{
     GETALL, GETNCNT, GETPID, GETVAL, GETZCNT, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, SEM_INFO, SEM_STAT, SEM_STAT_ANY, SETALL, SETVAL,
 };
 use crate::user::{set_words, timespec, words};
-use crate::wait::{Channel, ThreadNumber};
+use crate::wait::{Channel, Tid};
 
 /// Most operations of one call.
 const OPERATIONS_MAX: u64 = 500;
@@ -88,7 +88,7 @@ fn operation(address: u64) -> Result<SemaphoreOperation, Errno> {
 
 impl System {
     /// Attempts the pending operations of a thread. `None`: it has to wait.
-    fn attempt(&mut self, number: u32, thread: ThreadNumber) -> Option<Result<u64, Errno>> {
+    fn attempt(&mut self, number: u32, thread: Tid) -> Option<Result<u64, Errno>> {
         let thread = self.thread_of_mut(thread)?;
         let (process, operations) = (thread.process, core::mem::take(&mut thread.operations));
         let thread = thread.number;
@@ -225,7 +225,7 @@ fn values_at(address: u64, count: usize) -> Result<Vec<i32>, Errno> {
 }
 
 fn set_values(system: &mut System, number: u64, first: usize, values: &[i32]) -> Result<u64, Errno> {
-    let process: ProcessNumber = system.process.number;
+    let process: Pid = system.process.number;
     let object = system.ipc.semaphores.get_mut(number)?;
     object.what.set(first, values, process);
     object.changed = now();

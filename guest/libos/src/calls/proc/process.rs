@@ -23,7 +23,7 @@ use crate::system::System;
 use crate::thread::{Thread, ThreadState};
 use crate::uapi::O_CLOEXEC;
 use crate::user::ticks;
-use crate::wait::ThreadNumber;
+use crate::wait::Tid;
 
 /// The process or thread that a file describes.
 pub(super) struct ProcSubject<'a> {
@@ -33,7 +33,7 @@ pub(super) struct ProcSubject<'a> {
     thread: Option<&'a Thread>,
     /// Whether only the thread is described.
     is_thread: bool,
-    number: ThreadNumber,
+    number: Tid,
     files: &'a ProcessFiles,
     /// Its memory; `None`: it is gone.
     memory: Option<&'a AddressSpace>,

@@ -26,7 +26,7 @@ use pando_rt::console::channel;
 use super::tree::node::{NodeId, Validity};
 use super::tree::volume::VolumeIndex;
 use crate::errno::Errno;
-use crate::wait::ThreadNumber;
+use crate::wait::Tid;
 use protocol::{Body, IN_HEADER, OUT_HEADER, long, word};
 
 /// Bytes of answers that are read at once.
@@ -61,7 +61,7 @@ enum Purpose {
     /// A listing that goes on: the names so far.
     Listing(NodeId, BTreeSet<Box<[u8]>>, u64),
     /// An answer for the call of a thread, with the key of the request, and the names that it changes.
-    Call(ThreadNumber, u64, Vec<ChangedName>),
+    Call(Tid, u64, Vec<ChangedName>),
     /// A write of so many bytes, or a change of the size, of this file.
     Write(NodeId, u32),
     /// None: the answer does not matter.
@@ -120,7 +120,7 @@ pub struct Mounts {
     misses: RefCell<Vec<CacheMiss>>,
     /// The request on whose answer the running call waits.
     awaited: Option<u64>,
-    outcomes: BTreeMap<ThreadNumber, Outcome>,
+    outcomes: BTreeMap<Tid, Outcome>,
     /// Names that did not exist when the server was asked.
     missing: RefCell<VecDeque<MissingName>>,
     /// The name that was asked for last.
@@ -207,7 +207,7 @@ impl Mounts {
     ///
     /// # Errors
     /// The server's; `QUEUED`: it has not answered yet. `EIO`: it is gone.
-    fn ask(&mut self, thread: ThreadNumber, mount: u8, opcode: u32, nodeid: u64, body: &Body) -> Result<Vec<u8>, Errno> {
+    fn ask(&mut self, thread: Tid, mount: u8, opcode: u32, nodeid: u64, body: &Body) -> Result<Vec<u8>, Errno> {
         self.ask_to_change(thread, mount, (opcode, nodeid, body), Vec::new)
     }
 
@@ -217,7 +217,7 @@ impl Mounts {
     /// The server's; `QUEUED`: it has not answered yet. `EIO`: it is gone.
     fn ask_to_change(
         &mut self,
-        thread: ThreadNumber,
+        thread: Tid,
         mount: u8,
         (opcode, nodeid, body): (u32, u64, &Body),
         names: impl FnOnce() -> Vec<ChangedName>,
@@ -278,7 +278,7 @@ impl Mounts {
     }
 
     /// Drops the outcome of a call that is over.
-    pub fn finish_call(&mut self, thread: ThreadNumber) {
+    pub fn finish_call(&mut self, thread: Tid) {
         self.outcomes.remove(&thread);
     }
 

@@ -5,8 +5,8 @@ use super::table::{
     DESCRIPTOR_INFOS, DESCRIPTORS, NOWHERE, PROCESS, ProcLink, ProcNode, ProcRow, ProcText, ROOT, ROWS, SYS, SYSTEM, THREADS,
 };
 use crate::erofs::FileType;
-use crate::pid::ProcessNumber;
-use crate::wait::ThreadNumber;
+use crate::pid::Pid;
+use crate::wait::Tid;
 
 /// Bytes of every text of `/sys`, as Linux tells them.
 pub(super) const SYSTEM_SIZE: u64 = 4096;
@@ -15,9 +15,9 @@ pub(super) const SYSTEM_SIZE: u64 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The process.
-    pub process: ProcessNumber,
+    pub process: Pid,
     /// The thread, if the entry is in a thread's directory.
-    pub thread: Option<ThreadNumber>,
+    pub thread: Option<Tid>,
 }
 
 /// An entry of `/proc` or `/sys`.
@@ -43,7 +43,7 @@ impl ProcEntry {
     pub const SYSTEM: ProcEntry = ProcEntry(ProcEntryKind::Row(SYSTEM));
 
     /// The directory of a process.
-    pub(super) fn of(process: ProcessNumber) -> ProcEntry {
+    pub(super) fn of(process: Pid) -> ProcEntry {
         ProcEntry(ProcEntryKind::Of(Subject { process, thread: None }, PROCESS))
     }
 
@@ -72,7 +72,7 @@ impl ProcEntry {
 
     /// The process whose directory it is.
     #[must_use]
-    pub fn process(self) -> Option<ProcessNumber> {
+    pub fn process(self) -> Option<Pid> {
         if let ProcEntryKind::Of(Subject { process, thread: None }, PROCESS) = self.0 { Some(process) } else { None }
     }
 

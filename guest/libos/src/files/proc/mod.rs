@@ -17,7 +17,7 @@ use super::tree::{DirectoryEntry, InodeRef};
 use super::{Files, OpenFile};
 use crate::erofs::FileType;
 use crate::errno::Errno;
-use crate::pid::ProcessNumber;
+use crate::pid::Pid;
 use entry::{ProcEntry, ProcEntryKind, Subject};
 use table::{PROCESS, ProcLink, ProcNode};
 
@@ -84,7 +84,7 @@ impl Files {
 
     /// The open file of a process's descriptor.
     #[must_use]
-    pub fn file_of(&self, process: ProcessNumber, fd: u32) -> Option<&OpenFile> {
+    pub fn file_of(&self, process: Pid, fd: u32) -> Option<&OpenFile> {
         let index = self.of(process)?.open_file(fd)?;
         self.open.get(index).map(|(file, _)| file)
     }
@@ -148,7 +148,7 @@ impl Files {
 
     /// The path of the program of a process; empty: there is no such process.
     #[must_use]
-    pub fn program_path(&self, process: ProcessNumber) -> Vec<u8> {
+    pub fn program_path(&self, process: Pid) -> Vec<u8> {
         self.of(process).map_or_else(Vec::new, |files| self.path_by(files.program.name.as_ref(), Some(files.program.inode)))
     }
 
