@@ -10,7 +10,7 @@ use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::system::System;
 use crate::terminal::input::{Effects, TYPED_MAX};
 use crate::terminal::{PtyId, ReadTimeout, Terminal, TerminalName};
@@ -185,7 +185,7 @@ impl System {
         if self.is_orphaned(group) {
             return Err(Errno::EIO);
         }
-        self.send_to_group(group, Info::kernel(signal));
+        self.send_to_group(group, SigInfo::kernel(signal));
         Err(Errno::ERESTART)
     }
 

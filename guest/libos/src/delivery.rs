@@ -8,8 +8,8 @@ use pando_rt::vector;
 use crate::errno::Errno;
 use crate::signals::action::{Action, Disposition};
 use crate::signals::frame::{self, CONTEXT, FrameLayout, INFORMATION, SavedSignalState};
-use crate::signals::info::{Cause, Info};
-use crate::signals::{InterruptedCall, Set, Signal};
+use crate::signals::info::{Cause, SigInfo};
+use crate::signals::{InterruptedCall, Signal, SignalSet};
 use crate::system::System;
 use crate::trace;
 use crate::uapi::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER};
@@ -58,12 +58,12 @@ pub fn deliver(system: &mut System, context: &mut SavedContext) {
             return;
         }
         // The context cannot run on there.
-        system.force(Info::kernel(Signal::SIGSEGV));
+        system.force(SigInfo::kernel(Signal::SIGSEGV));
     }
 }
 
 /// Ends the program; reports where it faulted and, for a page fault, at which address.
-fn end(system: &mut System, info: &Info, context: &SavedContext) {
+fn end(system: &mut System, info: &SigInfo, context: &SavedContext) {
     trace::end(system, info.signal());
     match info.cause() {
         Cause::Touched => system.die(info.signal(), info.address(), context.rip),
@@ -78,7 +78,7 @@ fn make_again(context: &mut SavedContext, call: InterruptedCall) {
 }
 
 /// Starts a handler, with a frame on its stack from which `rt_sigreturn` restores the context.
-fn start(system: &mut System, context: &mut SavedContext, info: &Info, action: Action) {
+fn start(system: &mut System, context: &mut SavedContext, info: &SigInfo, action: Action) {
     let signal = info.signal();
     if let Some(call) = system.thread.signals.interrupted.take() {
         if action.flags & SA_RESTART != 0 {
@@ -95,17 +95,17 @@ fn start(system: &mut System, context: &mut SavedContext, info: &Info, action: A
         if signal == Signal::SIGSEGV {
             system.process.signals.set_action(signal, Action::default());
         }
-        return system.force(Info::kernel(Signal::SIGSEGV));
+        return system.force(SigInfo::kernel(Signal::SIGSEGV));
     }
     let signals = &mut system.thread.signals;
     signals.stack = signals.stack.entered();
-    let itself = if action.flags & SA_NODEFER == 0 { Set::default().with(signal) } else { Set::default() };
-    signals.set_mask(Set(signals.mask().0 | action.mask.0 | itself.0));
+    let itself = if action.flags & SA_NODEFER == 0 { SignalSet::default().with(signal) } else { SignalSet::default() };
+    signals.set_mask(SignalSet(signals.mask().0 | action.mask.0 | itself.0));
     vector::reset();
 }
 
 /// Puts the frame on the stack and the handler into the context.
-fn push(system: &mut System, context: &mut SavedContext, info: &Info, action: Action) -> Result<(), Fault> {
+fn push(system: &mut System, context: &mut SavedContext, info: &SigInfo, action: Action) -> Result<(), Fault> {
     let extended = vector::components() != 0;
     let stack = system.thread.signals.stack;
     let other = if action.flags & SA_ONSTACK != 0 { stack.top(context.rsp) } else { None };
@@ -177,7 +177,7 @@ pub fn go_back(system: &mut System, context: &mut SavedContext) {
             let stack = system.thread.signals.stack.replaced(restored.stack, context.rsp);
             system.thread.signals.stack = stack.unwrap_or(system.thread.signals.stack);
         }
-        None => system.force(Info::kernel(Signal::SIGSEGV)),
+        None => system.force(SigInfo::kernel(Signal::SIGSEGV)),
     }
 }
 

@@ -6,7 +6,7 @@ use pando_abi::registers::UNREADABLE;
 use pando_rt::{cpuid, user, vector};
 
 use crate::patch::code::{INSTRUCTION, Kind};
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::signals::{Signal, Trap};
 use crate::system::System;
 use crate::uapi::{
@@ -52,27 +52,27 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
 }
 
 /// The signal that Linux sends for an exception.
-fn signal(system: &System, context: &SavedContext) -> Info {
+fn signal(system: &System, context: &SavedContext) -> SigInfo {
     /// Bit of a page fault's error code: it was a write.
     const WRITE: u64 = 2;
     match context.cause {
-        DIVIDE => Info::fault(Signal::SIGFPE, FPE_INTDIV, context.rip),
-        DEBUG => Info::fault(Signal::SIGTRAP, TRAP_TRACE, context.rip),
-        BREAKPOINT => Info::kernel(Signal::SIGTRAP),
-        INVALID_OPCODE => Info::fault(Signal::SIGILL, ILL_ILLOPN, context.rip),
-        STACK => Info::kernel(Signal::SIGBUS),
-        PAGE_FAULT if context.error & UNREADABLE != 0 => Info::fault(Signal::SIGBUS, BUS_ADRERR, context.address),
+        DIVIDE => SigInfo::fault(Signal::SIGFPE, FPE_INTDIV, context.rip),
+        DEBUG => SigInfo::fault(Signal::SIGTRAP, TRAP_TRACE, context.rip),
+        BREAKPOINT => SigInfo::kernel(Signal::SIGTRAP),
+        INVALID_OPCODE => SigInfo::fault(Signal::SIGILL, ILL_ILLOPN, context.rip),
+        STACK => SigInfo::kernel(Signal::SIGBUS),
+        PAGE_FAULT if context.error & UNREADABLE != 0 => SigInfo::fault(Signal::SIGBUS, BUS_ADRERR, context.address),
         PAGE_FAULT if system.memory.is_beyond(context.address, context.error & WRITE != 0) => {
-            Info::fault(Signal::SIGBUS, BUS_ADRERR, context.address)
+            SigInfo::fault(Signal::SIGBUS, BUS_ADRERR, context.address)
         }
         PAGE_FAULT => {
             let code = if system.memory.is_mapped(context.address) { SEGV_ACCERR } else { SEGV_MAPERR };
-            Info::fault(Signal::SIGSEGV, code, context.address)
+            SigInfo::fault(Signal::SIGSEGV, code, context.address)
         }
-        X87 => Info::fault(Signal::SIGFPE, vector::current(x87_code), context.rip),
-        ALIGNMENT => Info::fault(Signal::SIGBUS, BUS_ADRALN, 0),
-        SIMD => Info::fault(Signal::SIGFPE, vector::current(simd_code), context.rip),
-        _ => Info::kernel(Signal::SIGSEGV),
+        X87 => SigInfo::fault(Signal::SIGFPE, vector::current(x87_code), context.rip),
+        ALIGNMENT => SigInfo::fault(Signal::SIGBUS, BUS_ADRALN, 0),
+        SIMD => SigInfo::fault(Signal::SIGFPE, vector::current(simd_code), context.rip),
+        _ => SigInfo::kernel(Signal::SIGSEGV),
     }
 }
 

@@ -13,8 +13,8 @@ use crate::cpu_time::CpuTime;
 use crate::limits::Limits;
 pub use crate::pid::{FIRST, Pid};
 use crate::signals::action::Disposition;
-use crate::signals::info::Info;
-use crate::signals::{Shared, Signal};
+use crate::signals::info::SigInfo;
+use crate::signals::{ProcessSignals, Signal};
 use crate::timers::Timers;
 use crate::user::NANOSECONDS;
 use crate::wait::Tid;
@@ -122,7 +122,7 @@ pub struct Process {
     /// Its threads.
     pub threads: BTreeSet<Tid>,
     /// Its signal actions, and the pending signals that any of its threads may take.
-    pub signals: Shared,
+    pub signals: ProcessSignals,
     /// The signal that its parent gets when it ends; 0: none.
     pub end_signal: u8,
     /// The change that its parent has not yet been notified of.
@@ -175,7 +175,7 @@ impl Process {
             space: SpaceIndex(0),
             borrows: false,
             threads: BTreeSet::from([number]),
-            signals: Shared::default(),
+            signals: ProcessSignals::default(),
             end_signal: 0,
             change: None,
             is_forgotten: false,
@@ -238,8 +238,8 @@ impl Process {
 
     /// The siginfo of the signal that its parent gets.
     #[must_use]
-    pub fn child_info(&self, change: Change, user: u32) -> Info {
+    pub fn child_info(&self, change: Change, user: u32) -> SigInfo {
         let (code, status) = change.code_and_status();
-        Info::child(self.number, user, code, status)
+        SigInfo::child(self.number, user, code, status)
     }
 }

@@ -38,7 +38,7 @@ use crate::network::NetworkStack;
 use crate::process::{FIRST, Pid, Process};
 use crate::random::Random;
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::terminal::{Terminal, TerminalName};
 use crate::thread::{Thread, ThreadState};
 use crate::thread_table::ThreadTable;
@@ -350,7 +350,7 @@ impl System {
     }
 
     /// The information of a signal that is being delivered; for a timer's signal it includes the overrun count.
-    pub fn delivered_info(&mut self, info: Info) -> Info {
+    pub fn delivered_info(&mut self, info: SigInfo) -> SigInfo {
         if info.code() != SI_TIMER {
             return info;
         }
@@ -413,7 +413,7 @@ impl System {
             if let Some(process) = self.process_of_mut(number) {
                 let cpu = if number == running { now.cpu } else { process.usage.own.total };
                 process.timers.expire(ClockReadings { clock: now.clock, cpu }, &mut |info| sent.push(info));
-                sent.extend(process.limits.spend(cpu).map(Info::kernel));
+                sent.extend(process.limits.spend(cpu).map(SigInfo::kernel));
             }
             for info in sent {
                 // A signal that exceeds the queue limit is lost, as on Linux.
@@ -433,7 +433,7 @@ impl System {
     }
 
     /// Sends the running process a signal, ignoring errors.
-    pub fn raise(&mut self, info: Info) {
+    pub fn raise(&mut self, info: SigInfo) {
         // The queue limit is reached: the signal is lost, as on Linux.
         let _ = self.send(self.process.number, info);
     }
@@ -444,21 +444,21 @@ impl System {
         if name == TerminalName::Operator {
             self.raise_in_foreground(signal);
         } else if foreground != 0 {
-            self.send_to_group(foreground, Info::kernel(signal));
+            self.send_to_group(foreground, SigInfo::kernel(signal));
         }
     }
 
     /// Sends a signal to the processes in the foreground of the operator's terminal.
     pub fn raise_in_foreground(&mut self, signal: Signal) {
         let foreground = self.terminal.foreground;
-        if !self.send_to_group(foreground, Info::kernel(signal)) {
-            let _ = self.send(FIRST, Info::kernel(signal));
+        if !self.send_to_group(foreground, SigInfo::kernel(signal)) {
+            let _ = self.send(FIRST, SigInfo::kernel(signal));
         }
     }
 
     /// Sends `SIGPIPE` to the running process. Returns `EPIPE`.
     pub fn broken_pipe(&mut self) -> Errno {
-        let info = Info::sent(Signal::SIGPIPE, SI_USER, self.process.number, self.user());
+        let info = SigInfo::sent(Signal::SIGPIPE, SI_USER, self.process.number, self.user());
         let _ = self.send_to_thread(self.thread.number, info);
         Errno::EPIPE
     }
@@ -466,7 +466,7 @@ impl System {
     /// The error of a failed write or resize. Sends `SIGXFSZ` if the process exceeded its file size limit.
     pub fn too_large(&mut self, error: Errno) -> Errno {
         if error == Errno::EFBIG && self.files.current.file_size_max != u64::MAX {
-            let info = Info::sent(Signal::SIGXFSZ, SI_USER, self.process.number, self.user());
+            let info = SigInfo::sent(Signal::SIGXFSZ, SI_USER, self.process.number, self.user());
             let _ = self.send_to_thread(self.thread.number, info);
         }
         error

@@ -14,7 +14,7 @@ use crate::ipc::semaphores::SemaphoreOperation;
 use crate::jobs::requests::JobRequest;
 use crate::process::{NAME, Pid};
 use crate::rseq::RseqArea;
-use crate::signals::Signals;
+use crate::signals::ThreadSignals;
 use crate::slack::Slack;
 use crate::wait::{Tid, Wait};
 
@@ -72,7 +72,7 @@ pub struct Thread {
     /// Its name, as `PR_GET_NAME` gives it.
     pub name: [u8; NAME],
     /// Its signals.
-    pub signals: Signals,
+    pub signals: ThreadSignals,
     /// The system call that it makes.
     pub call: Call,
     /// Its next action.
@@ -109,7 +109,7 @@ impl Thread {
             number,
             process: number,
             name: [0; NAME],
-            signals: Signals::default(),
+            signals: ThreadSignals::default(),
             call: Call::default(),
             stage: ThreadState::Runs,
             saved: CpuState::default(),

@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::files::OpenFile;
 use crate::files::mqueue::{COOKIE, MessageQueue, MessageQueueId, Notice, NotificationReason, NotifyTarget};
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::system::System;
 use crate::uapi::{
     CAP_SYS_RESOURCE, O_ACCMODE, O_CREAT, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY, SI_MESGQ, SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD,
@@ -142,7 +142,7 @@ pub fn mq_timedsend(system: &mut System, [fd, address, bytes, priority, timeout,
     let listener = if queue.count() == 1 && !is_awaited { queue.listener.take() } else { None };
     match listener {
         Some(NotifyTarget { process, notice: Notice::Signal(signal, value) }) => {
-            let info = Info::sent(signal, SI_MESGQ, system.process.number, system.user()).with_value(value);
+            let info = SigInfo::sent(signal, SI_MESGQ, system.process.number, system.user()).with_value(value);
             // A signal is lost if too many are pending, as on Linux.
             let _ = system.send(process, info);
         }

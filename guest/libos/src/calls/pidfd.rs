@@ -7,7 +7,7 @@ use crate::files::pidfd::PidState;
 use crate::files::tree::InodeRef;
 use crate::pid::Pid;
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::system::System;
 use crate::uapi::{O_NONBLOCK, SI_USER};
 
@@ -50,7 +50,7 @@ pub fn pidfd_send_signal(system: &mut System, [fd, signal, information, flags, .
     let (to, is_gone) = receiver(system, fd)?;
     let info = match (information, signal as u32) {
         (0, 0) => None,
-        (0, _) => Some(Info::sent(Signal::from_number(signal)?, SI_USER, system.process.number, system.user())),
+        (0, _) => Some(SigInfo::sent(Signal::from_number(signal)?, SI_USER, system.process.number, system.user())),
         _ => {
             let info_signal = crate::user::word32(information)?;
             if info_signal != signal as u32 {

@@ -6,7 +6,7 @@ use pando_rt::user::UserRange;
 use crate::errno::Errno;
 use crate::rseq::RseqArea;
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::system::System;
 use crate::user::set_words;
 
@@ -36,7 +36,7 @@ pub fn rseq(system: &mut System, [address, size, flags, signature, ..]: [u64; 6]
             system.thread.sequences = Some(area);
             // Both fields get processor 0. If they cannot be written, the process ends, as on Linux.
             if set_words(address, &[0]).is_err() {
-                system.force(Info::kernel(Signal::SIGSEGV));
+                system.force(SigInfo::kernel(Signal::SIGSEGV));
             }
         }
         _ => return Err(Errno::EINVAL),

@@ -11,8 +11,8 @@ use crate::calls::signals::set;
 use crate::errno::Errno;
 use crate::files::OpenFile;
 use crate::files::signal_file::SignalFile;
-use crate::signals::Set;
-use crate::signals::info::Info;
+use crate::signals::SignalSet;
+use crate::signals::info::SigInfo;
 use crate::system::System;
 use crate::uapi::{O_CLOEXEC, O_NONBLOCK, O_RDWR};
 use crate::wait::Channel;
@@ -25,7 +25,7 @@ pub fn signalfd(system: &mut System, [fd, wanted, size, ..]: [u64; 6]) -> Result
 /// `signalfd4(fd, set, size, flags)`.
 pub fn signalfd4(system: &mut System, [fd, wanted, size, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     const NEW: i32 = -1;
-    let wanted = set(wanted, size)?.without(Set::UNSTOPPABLE);
+    let wanted = set(wanted, size)?.without(SignalSet::UNSTOPPABLE);
     if u64::from(flags as u32) & !(O_NONBLOCK | O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -49,10 +49,10 @@ impl CallOperations for SignalFile {
 ///
 /// # Errors
 /// `EINVAL`: there is no room for one. `EAGAIN`, `EFAULT`; `ERESTART`: another signal came first.
-fn read(system: &mut System, wanted: Set, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
-    const SIZE: u64 = Info::SIZE as u64;
+fn read(system: &mut System, wanted: SignalSet, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+    const SIZE: u64 = SigInfo::SIZE as u64;
     let rooms = ranges.iter().flat_map(|range| (0..range.length() / SIZE).map(|index| range.start() + index * SIZE));
-    let rooms: Vec<u64> = rooms.take(Info::SIZE).collect();
+    let rooms: Vec<u64> = rooms.take(SigInfo::SIZE).collect();
     let mut done = 0;
     for room in rooms {
         let signal = match system.take_signal(wanted) {

@@ -10,8 +10,8 @@ use pando_rt::user;
 use crate::errno::Errno;
 use crate::process::{FIRST, Pid};
 use crate::signals::action::{ACTION_WORDS, Action, Disposition};
-use crate::signals::info::Info;
-use crate::signals::{Set, Signal};
+use crate::signals::info::SigInfo;
+use crate::signals::{Signal, SignalSet};
 use crate::system::{Effect, System};
 use crate::uapi::{CAP_KILL, SI_TKILL, SI_USER};
 use crate::user::{set_words, set_words_unless_null, timespec, words};
@@ -23,12 +23,12 @@ const SIZE_OF_SET: u64 = 8;
 ///
 /// # Errors
 /// `EINVAL`: another size. `EFAULT`.
-pub fn set(address: u64, size: u64) -> Result<Set, Errno> {
+pub fn set(address: u64, size: u64) -> Result<SignalSet, Errno> {
     if size != SIZE_OF_SET {
         return Err(Errno::EINVAL);
     }
     let [set] = words(address)?;
-    Ok(Set(set))
+    Ok(SignalSet(set))
 }
 
 /// `rt_sigaction(signal, new, old, size)`.
@@ -59,11 +59,11 @@ pub fn rt_sigprocmask(system: &mut System, [how, new, old, size, ..]: [u64; 6]) 
     }
     let before = system.thread.signals.mask();
     if new != 0 {
-        let Set(mask) = set(new, size)?;
+        let SignalSet(mask) = set(new, size)?;
         system.thread.signals.set_mask(match how as u32 {
-            0 => Set(before.0 | mask),
-            1 => Set(before.0 & !mask),
-            2 => Set(mask),
+            0 => SignalSet(before.0 | mask),
+            1 => SignalSet(before.0 & !mask),
+            2 => SignalSet(mask),
             _ => return Err(Errno::EINVAL),
         });
     }
@@ -136,7 +136,7 @@ pub fn kill(system: &mut System, [target, signal, ..]: [u64; 6]) -> Result<u64, 
         return Err(Errno::EPERM);
     }
     if signal as u32 != 0 {
-        let info = Info::sent(Signal::from_number(signal)?, SI_USER, caller, system.user());
+        let info = SigInfo::sent(Signal::from_number(signal)?, SI_USER, caller, system.user());
         for to in allowed {
             system.send(to, info)?;
         }
@@ -161,7 +161,7 @@ pub fn tgkill(system: &mut System, [target, thread, signal, ..]: [u64; 6]) -> Re
     check_thread(system, target, thread, signal)?;
     if signal as u32 != 0 {
         let signal = Signal::from_number(signal)?;
-        system.send_to_thread(thread as u32, Info::sent(signal, SI_TKILL, system.process.number, system.user()))?;
+        system.send_to_thread(thread as u32, SigInfo::sent(signal, SI_TKILL, system.process.number, system.user()))?;
     }
     Ok(0)
 }
@@ -174,13 +174,13 @@ fn check_thread(system: &System, process: u64, thread: u64, signal: u64) -> Resu
 }
 
 /// A `siginfo_t` from a program. A program may use the codes of the system and of `kill` only for itself.
-pub(super) fn info_from_program(system: &System, to: Pid, signal: u64, information: u64) -> Result<Option<Info>, Errno> {
-    let mut bytes = [0; Info::SIZE];
+pub(super) fn info_from_program(system: &System, to: Pid, signal: u64, information: u64) -> Result<Option<SigInfo>, Errno> {
+    let mut bytes = [0; SigInfo::SIZE];
     user::read(information, &mut bytes)?;
     if signal as u32 == 0 {
         return Ok(None);
     }
-    let info = Info::from_program(Signal::from_number(signal)?, bytes);
+    let info = SigInfo::from_program(Signal::from_number(signal)?, bytes);
     if (info.code() >= 0 || info.code() == SI_TKILL) && to != system.process.number {
         return Err(Errno::EPERM);
     }
@@ -212,7 +212,7 @@ pub fn rt_tgsigqueueinfo(system: &mut System, [target, thread, signal, informati
 
 /// `rt_sigtimedwait(set, information, timeout, size)`.
 pub fn rt_sigtimedwait(system: &mut System, [wanted, information, timeout, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let wanted = set(wanted, size)?.without(Set::UNSTOPPABLE);
+    let wanted = set(wanted, size)?.without(SignalSet::UNSTOPPABLE);
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
     let channel = Channel::Signal(system.process.number);
     let pending = system.wait(&[channel], deadline, |system| system.take_signal(wanted)).map_err(Errno::without_restart)?;

@@ -61,7 +61,7 @@ use core::cell::RefCell;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::process::{FIRST, Pid};
-use crate::signals::Set;
+use crate::signals::SignalSet;
 use crate::terminal::TerminalName;
 use crate::uapi::{O_ACCMODE, O_LARGEFILE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
 use crate::wait::{Channel, Tid};
@@ -194,7 +194,7 @@ pub struct Files {
     /// All inotify instances.
     pub inotifies: Inotifies,
     /// The pending signals when last checked, and when the last one arrived.
-    signals: (Set, EventTimes),
+    signals: (SignalSet, EventTimes),
     /// When the cell last continued as a clone.
     cloned: EventTimes,
     /// All pseudo terminals.
@@ -246,7 +246,7 @@ impl Files {
             cells_files: CellsFiles::default(),
             queues: MessageQueues::default(),
             inotifies: Inotifies::default(),
-            signals: (Set::default(), EventTimes::default()),
+            signals: (SignalSet::default(), EventTimes::default()),
             cloned: EventTimes::default(),
             ptys: Ptys::new(terminals != 0),
             controlling: None,

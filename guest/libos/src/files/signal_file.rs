@@ -7,7 +7,7 @@ use super::edge::EventTimes;
 use super::file_operations::FileOperations;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
-use crate::signals::Set;
+use crate::signals::SignalSet;
 use crate::uapi::POLLIN;
 use crate::wait::Channel;
 
@@ -15,7 +15,7 @@ use crate::wait::Channel;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalFile {
     /// The signals that it returns.
-    pub wanted: Set,
+    pub wanted: SignalSet,
 }
 
 impl FileOperations for SignalFile {

@@ -12,7 +12,7 @@ use super::poll::READING;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
 use crate::event_time;
-use crate::signals::Set;
+use crate::signals::SignalSet;
 use crate::uapi::{EPOLLET, EPOLLEXCLUSIVE, EPOLLWAKEUP, O_RDWR, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use crate::wait::Channel;
 
@@ -219,7 +219,7 @@ impl Files {
     }
 
     /// Records the pending signals, and when the last one arrived.
-    pub fn saw_signals(&mut self, pending: Set, last: u64) {
+    pub fn saw_signals(&mut self, pending: SignalSet, last: u64) {
         self.signals = (pending, EventTimes::of_input(last));
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signal actions: `sigaction` and its flags.
 
-use super::{Set, Signal};
+use super::{Signal, SignalSet};
 use crate::uapi::{
     SA_EXPOSE_TAGBITS, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO, SIG_DFL,
     SIG_IGN,
@@ -24,7 +24,7 @@ pub struct Action {
     /// The address that the handler returns to.
     pub restorer: u64,
     /// Signals that are blocked while the handler runs.
-    pub mask: Set,
+    pub mask: SignalSet,
 }
 
 /// The effect of a signal.
@@ -44,7 +44,7 @@ impl Action {
     /// The action of a `struct sigaction`. Unknown flags are dropped, so that programs can probe for them.
     #[must_use]
     pub fn from_words([handler, flags, restorer, mask]: [u64; ACTION_WORDS]) -> Action {
-        Action { handler, flags: flags & KNOWN_FLAGS, restorer, mask: Set(mask) }
+        Action { handler, flags: flags & KNOWN_FLAGS, restorer, mask: SignalSet(mask) }
     }
 
     /// The words of the `struct sigaction`.

@@ -14,7 +14,7 @@
 use pando_abi::SavedContext;
 
 use super::stack::STACK_WORDS;
-use super::{Set, Trap};
+use super::{SignalSet, Trap};
 
 /// Number of the call that ends handlers.
 pub const RT_SIGRETURN: u64 = 15;
@@ -26,7 +26,7 @@ pub const CONTEXT: u64 = 8;
 /// Offset of the `siginfo_t`.
 pub const INFORMATION: u64 = CONTEXT + CONTEXT_WORDS as u64 * 8;
 /// Bytes of a frame without the vector state.
-pub const SIZE: u64 = INFORMATION + super::info::Info::SIZE as u64;
+pub const SIZE: u64 = INFORMATION + super::info::SigInfo::SIZE as u64;
 
 /// Bytes below the stack pointer that belong to the program.
 const RED_ZONE: u64 = 128;
@@ -69,7 +69,7 @@ impl FrameLayout {
 #[derive(Clone, Copy, Debug)]
 pub struct SavedSignalState {
     /// Signals that are blocked after the handler has returned.
-    pub mask: Set,
+    pub mask: SignalSet,
     /// The alternate stack.
     pub stack: [u64; STACK_WORDS],
     /// The last exception.
@@ -103,7 +103,7 @@ pub fn to_words(context: &SavedContext, signal_state: &SavedSignalState) -> [u64
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredSignalState {
     /// Signals to block.
-    pub mask: Set,
+    pub mask: SignalSet,
     /// The alternate stack.
     pub stack: [u64; STACK_WORDS],
     /// Address of the vector state; 0: restore the initial state.
@@ -121,13 +121,13 @@ pub fn apply(words: &[u64; CONTEXT_WORDS], context: &mut SavedContext) -> Option
     ] = *words;
     let rflags = context.rflags & !CHANGEABLE | rflags & CHANGEABLE;
     *context = SavedContext { rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, rsp, ..*context };
-    (selectors & 0xffff | 3 == LINUX_CODE).then_some(RestoredSignalState { mask: Set(mask), stack: [start, state, size], vectors })
+    (selectors & 0xffff | 3 == LINUX_CODE).then_some(RestoredSignalState { mask: SignalSet(mask), stack: [start, state, size], vectors })
 }
 
 #[cfg(test)]
 mod tests {
     use super::{CONTEXT, FrameLayout, INFORMATION, SIZE, SavedSignalState, apply, to_words};
-    use crate::signals::{Set, Trap};
+    use crate::signals::{SignalSet, Trap};
     use pando_abi::SavedContext;
 
     /// Offsets of Linux's structures, as a C compiler prints them.
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!((CONTEXT, INFORMATION, SIZE), (8, 312, 440));
         let context = SavedContext::from_words(std::array::from_fn(|index| 0x100 + index as u64));
         let signal_state = SavedSignalState {
-            mask: Set(7),
+            mask: SignalSet(7),
             stack: [0x51, 0x52, 0x53],
             trap: Trap { number: 14, error: 6, address: 0xc2 },
             vectors: 0xf0,
@@ -154,10 +154,10 @@ mod tests {
     #[test]
     fn sigreturn_restores_the_saved_state_without_selectors() {
         let context = SavedContext { cs: 0x2b, ss: 0x23, rflags: 0x246, rip: 1, rsp: 2, r15: 3, ..SavedContext::default() };
-        let signal_state = SavedSignalState { mask: Set(1), stack: [0; 3], trap: Trap::default(), vectors: 64, extended: false };
+        let signal_state = SavedSignalState { mask: SignalSet(1), stack: [0; 3], trap: Trap::default(), vectors: 64, extended: false };
         let mut words = to_words(&context, &signal_state);
         let mut other = SavedContext { cs: 0x2b, ss: 0x23, ..SavedContext::default() };
-        assert_eq!(apply(&words, &mut other).map(|restored| (restored.mask, restored.vectors)), Some((Set(1), 64)));
+        assert_eq!(apply(&words, &mut other).map(|restored| (restored.mask, restored.vectors)), Some((SignalSet(1), 64)));
         assert_eq!(other, SavedContext { rflags: 0x44, ..context });
         words[22] = u64::MAX;
         words[23] = 0x23;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `siginfo_t`: information about a signal.
 
-use super::{Set, Signal};
+use super::{Signal, SignalSet};
 use crate::uapi::{BUS_ADRERR, SI_KERNEL, SI_TIMER, SI_USER, SIGCHLD};
 
 const ERROR: usize = 4;
@@ -23,25 +23,25 @@ pub enum Cause {
 
 /// A `siginfo_t`, as it lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info([u8; Info::SIZE]);
+pub struct SigInfo([u8; SigInfo::SIZE]);
 
-impl Info {
+impl SigInfo {
     /// Bytes of the structure.
     pub const SIZE: usize = 128;
 
-    fn new(signal: Signal, code: i32) -> Info {
-        let mut bytes = [0; Info::SIZE];
+    fn new(signal: Signal, code: i32) -> SigInfo {
+        let mut bytes = [0; SigInfo::SIZE];
         bytes[0] = signal.0;
         bytes[CODE..][..4].copy_from_slice(&code.to_le_bytes());
-        Info(bytes)
+        SigInfo(bytes)
     }
 
-    fn with32(mut self, offset: usize, value: u32) -> Info {
+    fn with32(mut self, offset: usize, value: u32) -> SigInfo {
         self.0[offset..][..4].copy_from_slice(&value.to_le_bytes());
         self
     }
 
-    fn with64(mut self, offset: usize, value: u64) -> Info {
+    fn with64(mut self, offset: usize, value: u64) -> SigInfo {
         self.0[offset..][..8].copy_from_slice(&value.to_le_bytes());
         self
     }
@@ -52,57 +52,57 @@ impl Info {
 
     /// A signal that a process sent.
     #[must_use]
-    pub fn sent(signal: Signal, code: i32, process: u32, user: u32) -> Info {
-        Info::new(signal, code).with32(FIELDS, process).with32(FIELDS + 4, user)
+    pub fn sent(signal: Signal, code: i32, process: u32, user: u32) -> SigInfo {
+        SigInfo::new(signal, code).with32(FIELDS, process).with32(FIELDS + 4, user)
     }
 
     /// `SIGCHLD` for a child's change of state.
     #[must_use]
-    pub fn child(process: u32, user: u32, code: i32, status: u32) -> Info {
-        Info::new(Signal::SIGCHLD, code).with32(FIELDS, process).with32(FIELDS + 4, user).with32(VALUE, status)
+    pub fn child(process: u32, user: u32, code: i32, status: u32) -> SigInfo {
+        SigInfo::new(Signal::SIGCHLD, code).with32(FIELDS, process).with32(FIELDS + 4, user).with32(VALUE, status)
     }
 
     /// The same information with another signal.
     #[must_use]
-    pub fn by(mut self, signal: Signal) -> Info {
+    pub fn by(mut self, signal: Signal) -> SigInfo {
         self.0[0] = signal.0;
         self
     }
 
     /// A signal that the system sent.
     #[must_use]
-    pub fn kernel(signal: Signal) -> Info {
-        Info::new(signal, SI_KERNEL)
+    pub fn kernel(signal: Signal) -> SigInfo {
+        SigInfo::new(signal, SI_KERNEL)
     }
 
     /// A signal that an instruction caused.
     #[must_use]
-    pub fn fault(signal: Signal, code: i32, address: u64) -> Info {
-        Info::new(signal, code).with64(FIELDS, address)
+    pub fn fault(signal: Signal, code: i32, address: u64) -> SigInfo {
+        SigInfo::new(signal, code).with64(FIELDS, address)
     }
 
     /// The signal of a timer.
     #[must_use]
-    pub fn timer(signal: Signal, timer: u32, value: u64) -> Info {
-        Info::new(signal, SI_TIMER).with32(FIELDS, timer).with64(VALUE, value)
+    pub fn timer(signal: Signal, timer: u32, value: u64) -> SigInfo {
+        SigInfo::new(signal, SI_TIMER).with32(FIELDS, timer).with64(VALUE, value)
     }
 
     /// The same with a `si_value`.
     #[must_use]
-    pub fn with_value(self, value: u64) -> Info {
+    pub fn with_value(self, value: u64) -> SigInfo {
         self.with64(VALUE, value)
     }
 
     /// The same with the timer's overrun count.
     #[must_use]
-    pub fn with_overrun(self, count: u32) -> Info {
+    pub fn with_overrun(self, count: u32) -> SigInfo {
         self.with32(FIELDS + 4, count)
     }
 
     /// A `siginfo_t` from a program, with the signal set.
     #[must_use]
-    pub fn from_program(signal: Signal, bytes: [u8; Info::SIZE]) -> Info {
-        Info(bytes).with32(0, signal.0.into())
+    pub fn from_program(signal: Signal, bytes: [u8; SigInfo::SIZE]) -> SigInfo {
+        SigInfo(bytes).with32(0, signal.0.into())
     }
 
     /// The signal.
@@ -156,7 +156,7 @@ impl Info {
     /// Whether an instruction caused it, and by what.
     #[must_use]
     pub fn cause(&self) -> Cause {
-        let synchronous = Set::SYNCHRONOUS.contains(self.signal());
+        let synchronous = SignalSet::SYNCHRONOUS.contains(self.signal());
         match self.code() {
             ..=SI_USER => Cause::Other,
             SI_KERNEL if synchronous => Cause::Instruction,
@@ -169,7 +169,7 @@ impl Info {
 
     /// The same as a `struct signalfd_siginfo`.
     #[must_use]
-    pub fn for_file(&self) -> [u8; Info::SIZE] {
+    pub fn for_file(&self) -> [u8; SigInfo::SIZE] {
         /// Offsets of a field in both structures, and its bytes.
         type Moved = (usize, usize, usize);
         const SENT: [Moved; 2] = [(FIELDS, 12, 4), (FIELDS + 4, 16, 4)];
@@ -177,7 +177,7 @@ impl Info {
         const CHILD: [Moved; 3] = [(VALUE, 40, 4), (32, 56, 8), (40, 64, 8)];
         // For these codes the kernel fills in fields of their own.
         let is_told = |code: i32| code > SI_USER && code < SI_KERNEL;
-        let mut bytes = [0; Info::SIZE];
+        let mut bytes = [0; SigInfo::SIZE];
         bytes[..12].copy_from_slice(&self.0[..12]);
         let mut copy = |fields: &[Moved]| {
             for &(from, to, length) in fields {
@@ -197,7 +197,7 @@ impl Info {
                 copy(&SENT);
                 copy(&CHILD);
             }
-            code if is_told(code) && Set::SYNCHRONOUS.contains(self.signal()) => copy(&[(FIELDS, 72, 8)]),
+            code if is_told(code) && SignalSet::SYNCHRONOUS.contains(self.signal()) => copy(&[(FIELDS, 72, 8)]),
             _ => copy(&SENT),
         }
         bytes
@@ -205,7 +205,7 @@ impl Info {
 
     /// The structure's bytes.
     #[must_use]
-    pub fn bytes(&self) -> &[u8; Info::SIZE] {
+    pub fn bytes(&self) -> &[u8; SigInfo::SIZE] {
         &self.0
     }
 }

@@ -18,7 +18,7 @@ use crate::uapi::{
     SIGSEGV, SIGSTOP, SIGSYS, SIGTERM, SIGTRAP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
 };
 use action::{Action, Disposition};
-use info::Info;
+use info::SigInfo;
 use stack::AlternateStack;
 
 /// Number of signals; the first is 1.
@@ -86,43 +86,43 @@ impl Signal {
 
 /// A set of signals: signal n is bit n - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Set(pub u64);
+pub struct SignalSet(pub u64);
 
-impl Set {
+impl SignalSet {
     /// The signals which can be neither blocked nor caught.
-    pub const UNSTOPPABLE: Set = Set::of(&[SIGKILL, SIGSTOP]);
+    pub const UNSTOPPABLE: SignalSet = SignalSet::of(&[SIGKILL, SIGSTOP]);
     /// Signals that instructions cause. They are delivered first.
-    pub const SYNCHRONOUS: Set = Set::of(&[SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS]);
+    pub const SYNCHRONOUS: SignalSet = SignalSet::of(&[SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS]);
 
     /// Signals that stop a process.
-    pub const STOPPING: Set = Set::of(&[SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU]);
+    pub const STOPPING: SignalSet = SignalSet::of(&[SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU]);
 
     /// The set of signals with these numbers.
-    const fn of(numbers: &[u8]) -> Set {
+    const fn of(numbers: &[u8]) -> SignalSet {
         let (mut bits, mut at) = (0, 0);
         while at < numbers.len() {
             bits |= 1 << (numbers[at] - 1);
             at += 1;
         }
-        Set(bits)
+        SignalSet(bits)
     }
 
     /// The set of one signal.
     #[must_use]
-    pub const fn only(signal: Signal) -> Set {
-        Set(1 << (signal.0 - 1))
+    pub const fn only(signal: Signal) -> SignalSet {
+        SignalSet(1 << (signal.0 - 1))
     }
 
     /// The union of two sets.
     #[must_use]
-    pub const fn and(self, other: Set) -> Set {
-        Set(self.0 | other.0)
+    pub const fn and(self, other: SignalSet) -> SignalSet {
+        SignalSet(self.0 | other.0)
     }
 
     /// The intersection of two sets.
     #[must_use]
-    pub const fn common(self, other: Set) -> Set {
-        Set(self.0 & other.0)
+    pub const fn common(self, other: SignalSet) -> SignalSet {
+        SignalSet(self.0 & other.0)
     }
 
     /// Whether it is empty.
@@ -139,19 +139,19 @@ impl Set {
 
     /// The set and the signal.
     #[must_use]
-    pub const fn with(self, signal: Signal) -> Set {
-        Set(self.0 | 1 << (signal.0 - 1))
+    pub const fn with(self, signal: Signal) -> SignalSet {
+        SignalSet(self.0 | 1 << (signal.0 - 1))
     }
 
     /// The signals of this set that are not in the other.
     #[must_use]
-    pub const fn without(self, other: Set) -> Set {
-        Set(self.0 & !other.0)
+    pub const fn without(self, other: SignalSet) -> SignalSet {
+        SignalSet(self.0 & !other.0)
     }
 
     /// The signal that is delivered first: one that an instruction caused, then the one with the lowest number.
     pub(crate) fn first(self) -> Option<Signal> {
-        let set = if self.0 & Set::SYNCHRONOUS.0 != 0 { self.0 & Set::SYNCHRONOUS.0 } else { self.0 };
+        let set = if self.0 & SignalSet::SYNCHRONOUS.0 != 0 { self.0 & SignalSet::SYNCHRONOUS.0 } else { self.0 };
         (set != 0).then(|| Signal(set.trailing_zeros() as u8 + 1))
     }
 
@@ -185,9 +185,9 @@ pub struct InterruptedCall {
 #[derive(Debug, Default)]
 pub struct Pending {
     /// The signals, in order of arrival.
-    queue: Vec<Info>,
+    queue: Vec<SigInfo>,
     /// The set of these signals.
-    set: Set,
+    set: SignalSet,
     /// When the last one came, in the sequence of all changes to files.
     pub sent: u64,
 }
@@ -197,7 +197,7 @@ impl Pending {
     ///
     /// # Errors
     /// `EAGAIN`: too many are pending.
-    pub fn add(&mut self, info: Info) -> Result<(), Errno> {
+    pub fn add(&mut self, info: SigInfo) -> Result<(), Errno> {
         let signal = info.signal();
         let is_real_time = signal.0 >= SIGRTMIN;
         if !is_real_time && self.set.contains(signal) {
@@ -211,7 +211,7 @@ impl Pending {
         Ok(())
     }
 
-    pub(crate) fn push(&mut self, info: Info) {
+    pub(crate) fn push(&mut self, info: SigInfo) {
         self.set = self.set.with(info.signal());
         self.queue.push(info);
         self.sent = event_time::moment();
@@ -219,30 +219,30 @@ impl Pending {
 
     /// The set of pending signals.
     #[must_use]
-    pub fn set(&self) -> Set {
+    pub fn set(&self) -> SignalSet {
         self.set
     }
 
     /// Drops the pending signals for which `is_dropped` holds.
-    pub fn drop_where(&mut self, is_dropped: impl Fn(&Info) -> bool) {
+    pub fn drop_where(&mut self, is_dropped: impl Fn(&SigInfo) -> bool) {
         self.queue.retain(|info| !is_dropped(info));
-        self.set = self.queue.iter().fold(Set::default(), |set, info| set.with(info.signal()));
+        self.set = self.queue.iter().fold(SignalSet::default(), |set, info| set.with(info.signal()));
     }
 
     /// Drops the pending signals of a set.
-    pub fn drop_all(&mut self, signals: Set) {
+    pub fn drop_all(&mut self, signals: SignalSet) {
         if self.set.0 & signals.0 != 0 {
             self.drop_where(|info| signals.contains(info.signal()));
         }
     }
 
     /// Takes the pending signal of a set that is delivered first.
-    pub fn take(&mut self, set: Set) -> Option<Info> {
-        let signal = Set(self.set.0 & set.0).first()?;
+    pub fn take(&mut self, set: SignalSet) -> Option<SigInfo> {
+        let signal = SignalSet(self.set.0 & set.0).first()?;
         let position = self.queue.iter().position(|info| info.signal() == signal)?;
         let info = self.queue.remove(position);
         if !self.queue.iter().any(|info| info.signal() == signal) {
-            self.set = self.set.without(Set::default().with(signal));
+            self.set = self.set.without(SignalSet::default().with(signal));
         }
         Some(info)
     }
@@ -250,14 +250,14 @@ impl Pending {
 
 /// The signals of a process, which all its threads share.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct ProcessSignals {
     /// The actions, from signal 1 on; empty if none was set.
     actions: Vec<Action>,
     /// Pending signals that any thread may take.
     pub pending: Pending,
 }
 
-impl Shared {
+impl ProcessSignals {
     /// The action for a signal.
     #[must_use]
     pub fn action(&self, signal: Signal) -> Action {
@@ -267,16 +267,16 @@ impl Shared {
     /// Sets an action. Pending signals of the process that are now ignored are dropped.
     pub fn set_action(&mut self, signal: Signal, action: Action) {
         self.actions.resize(SIGNALS, Action::default());
-        self.actions[usize::from(signal.0) - 1] = Action { mask: action.mask.without(Set::UNSTOPPABLE), ..action };
+        self.actions[usize::from(signal.0) - 1] = Action { mask: action.mask.without(SignalSet::UNSTOPPABLE), ..action };
         if action.disposition(signal) == Disposition::Ignore {
-            self.pending.drop_all(Set::default().with(signal));
+            self.pending.drop_all(SignalSet::default().with(signal));
         }
     }
 
     /// The signals of a new child.
     #[must_use]
-    pub fn inherited(&self) -> Shared {
-        Shared { actions: self.actions.clone(), pending: Pending::default() }
+    pub fn inherited(&self) -> ProcessSignals {
+        ProcessSignals { actions: self.actions.clone(), pending: Pending::default() }
     }
 
     /// Resets the actions for an executed program: handlers are dropped, ignored signals stay ignored.
@@ -297,10 +297,10 @@ impl Shared {
 
 /// The signals of a thread.
 #[derive(Debug, Default)]
-pub struct Signals {
-    mask: Set,
+pub struct ThreadSignals {
+    mask: SignalSet,
     /// The mask to restore after the running call, which has changed it while it waits.
-    pub(crate) mask_afterwards: Option<Set>,
+    pub(crate) mask_afterwards: Option<SignalSet>,
     /// Pending signals that only this thread may take.
     pub pending: Pending,
     /// The alternate stack.
@@ -315,20 +315,20 @@ pub struct Signals {
     pub interrupted: Option<InterruptedCall>,
 }
 
-impl Signals {
+impl ThreadSignals {
     /// The blocked signals.
     #[must_use]
-    pub fn mask(&self) -> Set {
+    pub fn mask(&self) -> SignalSet {
         self.mask
     }
 
     /// Blocks these signals, and no others.
-    pub fn set_mask(&mut self, mask: Set) {
-        self.mask = mask.without(Set::UNSTOPPABLE);
+    pub fn set_mask(&mut self, mask: SignalSet) {
+        self.mask = mask.without(SignalSet::UNSTOPPABLE);
     }
 
     /// Blocks these signals while a call waits; the present mask is restored afterwards.
-    pub fn set_mask_for_call(&mut self, mask: Set) {
+    pub fn set_mask_for_call(&mut self, mask: SignalSet) {
         // A restarted call has saved the mask already.
         self.mask_afterwards = self.mask_afterwards.or(Some(self.mask));
         self.set_mask(mask);
@@ -343,8 +343,8 @@ impl Signals {
 
     /// The signals of a thread that this one creates.
     #[must_use]
-    pub fn inherited(&self) -> Signals {
-        Signals { mask: self.mask_afterwards.unwrap_or(self.mask), stack: self.stack, ..Signals::default() }
+    pub fn inherited(&self) -> ThreadSignals {
+        ThreadSignals { mask: self.mask_afterwards.unwrap_or(self.mask), stack: self.stack, ..ThreadSignals::default() }
     }
 }
 

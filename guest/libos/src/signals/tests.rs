@@ -2,15 +2,15 @@
 //! Tests of actions, pending signals and their order.
 
 use super::action::{Action, Disposition};
-use super::info::Info;
+use super::info::SigInfo;
 use super::stack::AlternateStack;
-use super::{Pending, Set, Shared, Signal, Signals};
+use super::{Pending, ProcessSignals, Signal, SignalSet, ThreadSignals};
 use crate::errno::Errno;
 use crate::uapi::SI_USER;
 use std::vec::Vec;
 
-fn sent(number: u8) -> Info {
-    Info::sent(Signal(number), SI_USER, 1, 0)
+fn sent(number: u8) -> SigInfo {
+    SigInfo::sent(Signal(number), SI_USER, 1, 0)
 }
 
 fn handled() -> Action {
@@ -19,14 +19,14 @@ fn handled() -> Action {
 
 /// Takes the pending signals, in order.
 fn taken(pending: &mut Pending) -> Vec<(u8, u32)> {
-    std::iter::from_fn(|| pending.take(Set(u64::MAX))).map(|info| (info.signal().0, info.first())).collect()
+    std::iter::from_fn(|| pending.take(SignalSet(u64::MAX))).map(|info| (info.signal().0, info.first())).collect()
 }
 
 #[test]
 fn of_most_signals_one_waits_of_real_time_signals_all_and_lower_ones_come_first() {
     let mut pending = Pending::default();
     for (number, process) in [(40, 1), (34, 2), (40, 3), (1, 4), (11, 5), (1, 6)] {
-        pending.add(Info::sent(Signal(number), SI_USER, process, 0)).expect("room");
+        pending.add(SigInfo::sent(Signal(number), SI_USER, process, 0)).expect("room");
     }
     assert_eq!(taken(&mut pending), [(11, 5), (1, 4), (34, 2), (40, 1), (40, 3)], "faults first");
     assert!(pending.set().is_empty());
@@ -37,10 +37,10 @@ fn of_most_signals_one_waits_of_real_time_signals_all_and_lower_ones_come_first(
 
 #[test]
 fn pending_signals_that_become_ignored_are_dropped() {
-    let mut shared = Shared::default();
+    let mut shared = ProcessSignals::default();
     shared.pending.add(sent(17)).expect("room");
     shared.set_action(Signal(17), handled());
-    assert_eq!(shared.pending.set(), Set(1 << 16));
+    assert_eq!(shared.pending.set(), SignalSet(1 << 16));
     shared.set_action(Signal(17), Action::ignoring());
     assert!(shared.pending.set().is_empty() && shared.forgets_children());
     assert_eq!(Action::default().disposition(Signal::SIGTSTP), Disposition::Stop);
@@ -49,26 +49,26 @@ fn pending_signals_that_become_ignored_are_dropped() {
 
 #[test]
 fn execve_keeps_ignored_signals_and_resets_handlers() {
-    let mut shared = Shared::default();
+    let mut shared = ProcessSignals::default();
     shared.set_action(Signal::SIGINT, handled());
     shared.set_action(Signal::SIGHUP, Action::ignoring());
     shared.pending.add(sent(15)).expect("room");
     assert!(shared.inherited().pending.set().is_empty(), "a child has its parent's handlers, not its signals");
     shared.executed();
     assert_eq!((shared.action(Signal::SIGINT), shared.action(Signal::SIGHUP)), (Action::default(), Action::ignoring()));
-    assert_eq!(shared.pending.set(), Set::only(Signal::SIGTERM), "what waits waits on");
+    assert_eq!(shared.pending.set(), SignalSet::only(Signal::SIGTERM), "what waits waits on");
 }
 
 #[test]
 fn a_mask_for_a_call_ends_with_it() {
-    let mut signals = Signals::default();
-    signals.set_mask(Set(2));
-    signals.set_mask_for_call(Set(4));
-    signals.set_mask_for_call(Set(4));
-    assert_eq!((signals.mask(), signals.inherited().mask()), (Set(4), Set(2)), "made again, it remembers what was before");
+    let mut signals = ThreadSignals::default();
+    signals.set_mask(SignalSet(2));
+    signals.set_mask_for_call(SignalSet(4));
+    signals.set_mask_for_call(SignalSet(4));
+    assert_eq!((signals.mask(), signals.inherited().mask()), (SignalSet(4), SignalSet(2)), "made again, it remembers what was before");
     signals.restore_mask();
     signals.restore_mask();
-    assert_eq!(signals.mask(), Set(2));
+    assert_eq!(signals.mask(), SignalSet(2));
 }
 
 #[test]

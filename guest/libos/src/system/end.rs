@@ -9,7 +9,7 @@ use super::System;
 use crate::files::pidfd::PidState;
 use crate::process::{Change, FIRST, Pid, Process};
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::thread::ThreadState;
 use crate::uapi::FUTEX_BITSET_MATCH_ANY;
 use crate::user::set_word32;
@@ -93,8 +93,8 @@ impl System {
         for group in groups {
             let is_stopped = |process: &Process| process.group == *group && process.stopped && !process.has_ended();
             if !self.processes_where(is_stopped).is_empty() && self.is_orphaned(*group) {
-                self.send_to_group(*group, Info::kernel(Signal::SIGHUP));
-                self.send_to_group(*group, Info::kernel(Signal::SIGCONT));
+                self.send_to_group(*group, SigInfo::kernel(Signal::SIGHUP));
+                self.send_to_group(*group, SigInfo::kernel(Signal::SIGCONT));
             }
         }
     }
@@ -160,7 +160,7 @@ impl System {
             let ended = process.change.filter(|change| change.is_end() && process.has_ended());
             if let Some(signal) = death_signal {
                 // A signal that exceeds the queue limit is lost, as on Linux.
-                let _ = self.send(child, Info::kernel(signal));
+                let _ = self.send(child, SigInfo::kernel(signal));
             }
             if let Some(change) = ended {
                 let forgets = self.process_of(reaper).is_some_and(|first| first.signals.forgets_children());
@@ -180,7 +180,7 @@ impl System {
         let foreground = core::mem::take(&mut terminal.foreground);
         terminal.session = 0;
         for signal in [Signal::SIGHUP, Signal::SIGCONT].into_iter().filter(|_| foreground != 0) {
-            self.send_to_group(foreground, Info::kernel(signal));
+            self.send_to_group(foreground, SigInfo::kernel(signal));
         }
     }
 }

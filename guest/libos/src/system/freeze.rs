@@ -12,7 +12,7 @@ use pando_rt::{clock, console, events, memory, registers, template};
 use super::System;
 use crate::files::status::time;
 use crate::process::{Pid, Process};
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::wait::Channel;
 
 impl System {
@@ -101,7 +101,7 @@ impl System {
         for number in self.processes_where(|process| Some(process.number) != knowing && process.handled_clone_signal().is_some()) {
             if let Some(signal) = self.process_of(number).and_then(Process::handled_clone_signal) {
                 // If its queue is full, it already contains a signal of this kind.
-                let _ = self.send(number, Info::kernel(signal));
+                let _ = self.send(number, SigInfo::kernel(signal));
             }
         }
     }

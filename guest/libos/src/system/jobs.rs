@@ -25,7 +25,7 @@ use crate::loader::{LoadError, Request, prepare, search};
 use crate::memory::AddressSpace;
 use crate::process::{Pid, Process};
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::terminal::TerminalName;
 use crate::thread::{Thread, ThreadState};
 use crate::uapi::AT_FDCWD;
@@ -210,7 +210,7 @@ impl System {
             return self.raise_in_foreground(signal);
         }
         match self.jobs.get_mut(frame.job).map(|job| job.process) {
-            Some(Some(process)) => _ = self.send_to_group(process, Info::kernel(signal)),
+            Some(Some(process)) => _ = self.send_to_group(process, SigInfo::kernel(signal)),
             Some(None) => self.jobs.abort_task(frame.job, signal.0, &mut self.files),
             None => {}
         }

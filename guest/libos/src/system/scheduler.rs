@@ -21,7 +21,7 @@ use crate::memory::AddressSpace;
 use crate::memory::regions::Regions;
 use crate::process::{Change, Pid, Process};
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::thread::{Thread, ThreadState};
 use crate::uapi::SA_NOCLDSTOP;
 use crate::wait::{Channel, Tid, Waiters};
@@ -162,7 +162,7 @@ impl System {
             Ok(instruction) => context.rip = instruction,
             Err(_) => {
                 self.thread.sequences = None;
-                self.force(Info::kernel(Signal::SIGSEGV));
+                self.force(SigInfo::kernel(Signal::SIGSEGV));
             }
         }
     }
@@ -344,7 +344,7 @@ impl System {
         while let Some(session) = self.files.ptys.hung_up.pop() {
             for signal in [Signal::SIGHUP, Signal::SIGCONT] {
                 // A session leader that has ended gets no signal.
-                let _ = self.send(session, Info::kernel(signal));
+                let _ = self.send(session, SigInfo::kernel(signal));
             }
         }
     }

@@ -5,8 +5,8 @@ use super::System;
 use crate::errno::Errno;
 use crate::process::{FIRST, Pid, Process};
 use crate::signals::action::{Action, Disposition};
-use crate::signals::info::Info;
-use crate::signals::{Set, Signal};
+use crate::signals::info::SigInfo;
+use crate::signals::{Signal, SignalSet};
 use crate::thread::{Thread, ThreadState};
 use crate::wait::{Channel, Tid};
 
@@ -15,7 +15,7 @@ impl System {
     ///
     /// # Errors
     /// `ESRCH`; `EAGAIN`: the queue limit is reached.
-    pub fn send(&mut self, to: Pid, info: Info) -> Result<(), Errno> {
+    pub fn send(&mut self, to: Pid, info: SigInfo) -> Result<(), Errno> {
         let signal = info.signal();
         self.before_sending(to, signal)?;
         let process = self.process_of(to).ok_or(Errno::ESRCH)?;
@@ -43,7 +43,7 @@ impl System {
     ///
     /// # Errors
     /// `ESRCH`; `EAGAIN`: the queue limit is reached.
-    pub fn send_to_thread(&mut self, to: Tid, info: Info) -> Result<(), Errno> {
+    pub fn send_to_thread(&mut self, to: Tid, info: SigInfo) -> Result<(), Errno> {
         let signal = info.signal();
         let process = self.thread_of(to).ok_or(Errno::ESRCH)?.process;
         self.before_sending(process, signal)?;
@@ -62,7 +62,7 @@ impl System {
     }
 
     /// Sends a signal to every process of a group. Returns whether there was one.
-    pub fn send_to_group(&mut self, group: Pid, info: Info) -> bool {
+    pub fn send_to_group(&mut self, group: Pid, info: SigInfo) -> bool {
         let members = self.processes_where(|process| process.group == group);
         for member in &members {
             // A signal that exceeds the queue limit is lost, as on Linux.
@@ -76,9 +76,9 @@ impl System {
     fn before_sending(&mut self, to: Pid, signal: Signal) -> Result<(), Errno> {
         let process = self.process_of(to).ok_or(Errno::ESRCH)?;
         let undone = match signal {
-            Signal::SIGCONT => Set::STOPPING,
-            _ if signal.stops() => Set::only(Signal::SIGCONT),
-            _ => Set::default(),
+            Signal::SIGCONT => SignalSet::STOPPING,
+            _ if signal.stops() => SignalSet::only(Signal::SIGCONT),
+            _ => SignalSet::default(),
         };
         if !undone.is_empty() {
             let threads = process.threads.clone();
@@ -109,9 +109,9 @@ impl System {
     }
 
     /// Sends the running thread a synchronous signal: if it blocks or ignores the signal, its process is killed.
-    pub fn force(&mut self, info: Info) {
+    pub fn force(&mut self, info: SigInfo) {
         let signal = info.signal();
-        let only = Set::only(signal);
+        let only = SignalSet::only(signal);
         let mask = self.thread.signals.mask();
         let shared = &mut self.process.signals;
         if mask.contains(signal) || shared.action(signal).disposition(signal) == Disposition::Ignore {
@@ -141,20 +141,20 @@ impl System {
     pub fn drop_ignored(&mut self, signal: Signal) {
         for number in self.process.threads.clone() {
             if let Some(thread) = self.thread_of_mut(number) {
-                thread.signals.pending.drop_all(Set::only(signal));
+                thread.signals.pending.drop_all(SignalSet::only(signal));
             }
         }
     }
 
     /// The pending signals of the running thread, blocked or not.
     #[must_use]
-    pub fn pending(&self) -> Set {
+    pub fn pending(&self) -> SignalSet {
         self.thread.signals.pending.set().and(self.process.signals.pending.set())
     }
 
     /// The signals that would be delivered if the running thread continued.
     #[must_use]
-    pub fn deliverable(&self) -> Set {
+    pub fn deliverable(&self) -> SignalSet {
         self.pending().without(self.thread.signals.mask())
     }
 
@@ -165,7 +165,7 @@ impl System {
     }
 
     /// Removes the first pending signal of a set from the running thread's queue.
-    pub fn take_signal(&mut self, set: Set) -> Option<Info> {
+    pub fn take_signal(&mut self, set: SignalSet) -> Option<SigInfo> {
         let thread_pending = self.thread.signals.pending.set().common(set);
         let process_pending = self.process.signals.pending.set().common(set);
         let from_thread = thread_pending.and(process_pending).first().is_some_and(|first| thread_pending.contains(first));

@@ -10,7 +10,7 @@ pub mod timer;
 use alloc::collections::BTreeMap;
 
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 pub use clock::{Clock, CpuClockTarget};
 pub use timer::{ClockReadings, ClockSource, Timer, TimerSpec};
 
@@ -113,17 +113,17 @@ impl Timers {
     }
 
     /// Sends the signals of expired timers.
-    pub fn expire(&mut self, now: ClockReadings, send: &mut dyn FnMut(Info)) {
+    pub fn expire(&mut self, now: ClockReadings, send: &mut dyn FnMut(SigInfo)) {
         for which in Interval::ALL {
             if self.interval(which).take(now) > 0 {
-                send(Info::kernel(which.signal()));
+                send(SigInfo::kernel(which.signal()));
             }
         }
         for (&number, created) in &mut self.created {
             let count = if created.queued { 0 } else { created.timer.take(now) };
             if let (1.., Some((signal, value))) = (count, created.signal) {
                 (created.queued, created.overrun) = (true, count - 1);
-                send(Info::timer(signal, number, value));
+                send(SigInfo::timer(signal, number, value));
             }
         }
     }

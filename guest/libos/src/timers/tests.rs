@@ -3,14 +3,14 @@
 
 use super::{Clock, ClockReadings, ClockSource, Interval, Timer, TimerSpec, Timers};
 use crate::signals::Signal;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use std::vec::Vec;
 
 const fn at(clock: u64, cpu: u64) -> ClockReadings {
     ClockReadings { clock, cpu }
 }
 
-fn expired(timers: &mut Timers, now: ClockReadings) -> Vec<Info> {
+fn expired(timers: &mut Timers, now: ClockReadings) -> Vec<SigInfo> {
     let mut sent = Vec::new();
     timers.expire(now, &mut |info| sent.push(info));
     sent
@@ -42,7 +42,7 @@ fn each_timer_of_setitimer_counts_its_own_time_and_sends_its_own_signal() {
     assert_eq!(timers.next(at(10, 10)), Some(1000), "no sooner than CPU time is watched");
     assert_eq!(timers.next_by_clock(), Some(1000));
     assert!(expired(&mut timers, at(999, 499)).is_empty());
-    let signals: Vec<Signal> = expired(&mut timers, at(1000, 500)).iter().map(Info::signal).collect();
+    let signals: Vec<Signal> = expired(&mut timers, at(1000, 500)).iter().map(SigInfo::signal).collect();
     assert_eq!(signals, [Signal::SIGALRM, Signal::SIGVTALRM, Signal::SIGPROF]);
     assert_eq!(timers.next(at(1000, 500)), None);
 }
@@ -53,7 +53,7 @@ fn a_created_timer_counts_overruns_while_its_signal_is_pending() {
     let number = timers.create(Clock::Monotonic, |number| Some((Signal(40), u64::from(number) + 7))).expect("room");
     assert_eq!(timers.create(Clock::Monotonic, |_| None), Some(number + 1));
     timers.get(number).expect("it is there").timer.set(Some(100), 10);
-    assert_eq!(expired(&mut timers, at(125, 0)), [Info::timer(Signal(40), number, 7)]);
+    assert_eq!(expired(&mut timers, at(125, 0)), [SigInfo::timer(Signal(40), number, 7)]);
     assert_eq!((expired(&mut timers, at(150, 0)).len(), timers.next(at(150, 0))), (0, None), "its signal waits");
     assert_eq!(timers.delivered(number, at(155, 0)), 5);
     assert_eq!(timers.get(number).expect("it is there").last_overrun, 5);

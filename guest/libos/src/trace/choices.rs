@@ -4,7 +4,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::signals::{Set, Signal};
+use crate::signals::{Signal, SignalSet};
 use crate::uapi::{
     FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_PRIVATE_FLAG, FUTEX_WAIT, FUTEX_WAIT_BITSET,
     FUTEX_WAIT_REQUEUE_PI, SCHED_RESET_ON_FORK,
@@ -258,10 +258,10 @@ pub(super) fn signal_number(number: u64) -> String {
 }
 
 /// A set of signals: its members, or if they are many, those that are missing (`~[]`).
-pub(super) fn set(set: Set) -> String {
+pub(super) fn set(set: SignalSet) -> String {
     /// Sets of more signals are given by the missing ones.
     const MANY: u32 = 42;
-    let (mark, listed) = if set.0.count_ones() > MANY { ("~", Set(!set.0)) } else { ("", set) };
+    let (mark, listed) = if set.0.count_ones() > MANY { ("~", SignalSet(!set.0)) } else { ("", set) };
     let names = (1..=64).map(Signal).filter(|signal| listed.contains(*signal)).map(short);
     format!("{mark}[{}]", names.collect::<alloc::vec::Vec<_>>().join(" "))
 }
@@ -269,7 +269,7 @@ pub(super) fn set(set: Set) -> String {
 #[cfg(test)]
 mod tests {
     use super::{CLOCK, futex, policy, set, signal_number};
-    use crate::signals::Set;
+    use crate::signals::SignalSet;
 
     #[test]
     fn numbers_with_names_are_names() {
@@ -277,6 +277,6 @@ mod tests {
         assert_eq!((futex(0x80), futex(0x189)), ("FUTEX_WAIT_PRIVATE".into(), "FUTEX_WAIT_BITSET_PRIVATE|FUTEX_CLOCK_REALTIME".into()));
         assert_eq!((policy(1), policy(0x4000_0002)), ("SCHED_FIFO".into(), "SCHED_RR|SCHED_RESET_ON_FORK".into()));
         assert_eq!((signal_number(2), signal_number(34), signal_number(0)), ("SIGINT".into(), "SIGRT_2".into(), "0".into()));
-        assert_eq!((set(Set(0)), set(Set(0x4002)), set(Set(!1))), ("[]".into(), "[INT TERM]".into(), "~[HUP]".into()));
+        assert_eq!((set(SignalSet(0)), set(SignalSet(0x4002)), set(SignalSet(!1))), ("[]".into(), "[INT TERM]".into(), "~[HUP]".into()));
     }
 }

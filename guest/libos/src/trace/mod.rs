@@ -32,7 +32,7 @@ use crate::errno::Errno;
 use crate::process::FIRST;
 use crate::signals::Signal;
 use crate::signals::frame::RT_SIGRETURN;
-use crate::signals::info::Info;
+use crate::signals::info::SigInfo;
 use crate::system::System;
 use crate::table::{self, Call};
 use argument::Argument;
@@ -170,7 +170,7 @@ fn pad(line: &mut String) {
 }
 
 /// Prints that a signal is being delivered.
-pub fn signal(system: &mut System, info: &Info) {
+pub fn signal(system: &mut System, info: &SigInfo) {
     if system.traced {
         let line = format!("{}--- {} {} ---\n", prefix(system), choices::signal(info.signal()), structures::information(info));
         print(system, &line);

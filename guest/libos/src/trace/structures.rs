@@ -11,8 +11,8 @@ use super::choices;
 use super::flags::{ACTION, OPEN, POLL, RESOLVE, STACK};
 use super::text::{bytes, copy, hexadecimal, octal, pointer, quoted, words};
 use crate::signals::frame::CONTEXT_WORDS;
-use crate::signals::info::Info;
-use crate::signals::{Set, Signal};
+use crate::signals::info::SigInfo;
+use crate::signals::{Signal, SignalSet};
 use crate::uapi::{SI_KERNEL, SI_TIMER, SI_TKILL, SI_USER, UTIME_NOW, UTIME_OMIT};
 
 /// Most elements of an array that are printed.
@@ -85,7 +85,7 @@ pub(super) fn sigevent(address: u64) -> String {
 }
 
 pub(super) fn set(address: u64) -> String {
-    at(address, |address| words(address).map(|[set]| choices::set(Set(set))))
+    at(address, |address| words(address).map(|[set]| choices::set(SignalSet(set))))
 }
 
 pub(super) fn action(address: u64) -> String {
@@ -98,7 +98,7 @@ pub(super) fn action(address: u64) -> String {
                 handler => format!("{handler:#x}"),
             };
             let restorer = if flags & RESTORER != 0 { format!(", sa_restorer={restorer:#x}") } else { String::new() };
-            format!("{{sa_handler={handler}, sa_mask={}, sa_flags={}{restorer}}}", choices::set(Set(mask)), ACTION.show(flags))
+            format!("{{sa_handler={handler}, sa_mask={}, sa_flags={}{restorer}}}", choices::set(SignalSet(mask)), ACTION.show(flags))
         })
     })
 }
@@ -112,7 +112,7 @@ pub(super) fn stack(address: u64) -> String {
 }
 
 /// Formats a `siginfo_t`.
-pub(super) fn information(info: &Info) -> String {
+pub(super) fn information(info: &SigInfo) -> String {
     const QUEUED: i32 = -1;
     let signal = info.signal();
     let start = format!("{{si_signo={}, si_code={}", choices::signal(signal), cause(signal, info.code()));
@@ -126,7 +126,7 @@ pub(super) fn information(info: &Info) -> String {
             let value = info.value();
             format!(", si_pid={}, si_uid={}, si_int={}, si_ptr={value:#x}", info.first(), info.second(), value as i32)
         }
-        1.. if Set::SYNCHRONOUS.contains(signal) => format!(", si_addr={}", pointer(info.address())),
+        1.. if SignalSet::SYNCHRONOUS.contains(signal) => format!(", si_addr={}", pointer(info.address())),
         _ => format!(", si_pid={}, si_uid={}", info.first(), info.second()),
     };
     format!("{start}{rest}}}")
@@ -134,9 +134,9 @@ pub(super) fn information(info: &Info) -> String {
 
 pub(super) fn information_at(address: u64) -> String {
     at(address, |address| {
-        let bytes: [u8; Info::SIZE] = copy(address, Info::SIZE)?.try_into().ok()?;
+        let bytes: [u8; SigInfo::SIZE] = copy(address, SigInfo::SIZE)?.try_into().ok()?;
         let signal = Signal::from_number(word32(&bytes, 0).into()).ok()?;
-        Some(information(&Info::from_program(signal, bytes)))
+        Some(information(&SigInfo::from_program(signal, bytes)))
     })
 }
 
@@ -170,7 +170,7 @@ pub(super) fn returned(stack_pointer: u64) -> Option<(String, u64)> {
     const RESULT: usize = 18;
     const MASK: usize = CONTEXT_WORDS - 1;
     let frame: [u64; CONTEXT_WORDS] = words(stack_pointer)?;
-    Some((format!("{{mask={}}}", choices::set(Set(frame[MASK]))), frame[RESULT]))
+    Some((format!("{{mask={}}}", choices::set(SignalSet(frame[MASK]))), frame[RESULT]))
 }
 
 /// Formats the type and permissions of a file.
@@ -353,15 +353,15 @@ pub(super) fn how(address: u64) -> String {
 mod tests {
     use super::{device, information, mode};
     use crate::signals::Signal;
-    use crate::signals::info::Info;
+    use crate::signals::info::SigInfo;
     use crate::uapi::SI_USER;
 
     #[test]
     fn structures_are_written_as_strace_writes_them() {
         assert_eq!((mode(0o100_644), mode(0o041_777), mode(0o644)), ("S_IFREG|0644".into(), "S_IFDIR|S_ISVTX|0777".into(), "0644".into()));
         assert_eq!(device(0x8801), "makedev(0x88, 0x1)");
-        assert_eq!(information(&Info::kernel(Signal::SIGALRM)), "{si_signo=SIGALRM, si_code=SI_KERNEL}");
-        assert_eq!(information(&Info::sent(Signal::SIGINT, SI_USER, 1, 0)), "{si_signo=SIGINT, si_code=SI_USER, si_pid=1, si_uid=0}");
-        assert_eq!(information(&Info::fault(Signal::SIGSEGV, 1, 0)), "{si_signo=SIGSEGV, si_code=SEGV_MAPERR, si_addr=NULL}");
+        assert_eq!(information(&SigInfo::kernel(Signal::SIGALRM)), "{si_signo=SIGALRM, si_code=SI_KERNEL}");
+        assert_eq!(information(&SigInfo::sent(Signal::SIGINT, SI_USER, 1, 0)), "{si_signo=SIGINT, si_code=SI_USER, si_pid=1, si_uid=0}");
+        assert_eq!(information(&SigInfo::fault(Signal::SIGSEGV, 1, 0)), "{si_signo=SIGSEGV, si_code=SEGV_MAPERR, si_addr=NULL}");
     }
 }

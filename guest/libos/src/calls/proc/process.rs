@@ -18,7 +18,7 @@ use crate::limits::{Limit, Limits};
 use crate::memory::AddressSpace;
 use crate::process::{FIRST, Process};
 use crate::signals::action::Disposition;
-use crate::signals::{PENDING_MAX, SIGNALS, Set, Signal};
+use crate::signals::{PENDING_MAX, SIGNALS, Signal, SignalSet};
 use crate::system::System;
 use crate::thread::{Thread, ThreadState};
 use crate::uapi::O_CLOEXEC;
@@ -141,7 +141,7 @@ impl<'a> ProcSubject<'a> {
     }
 
     /// Pending signals of the thread and of the process; blocked, ignored and handled signals.
-    fn signals(&self) -> [Set; 5] {
+    fn signals(&self) -> [SignalSet; 5] {
         let with = |wanted: Disposition| {
             let signals = (1..=SIGNALS as u8).map(Signal);
             signals
@@ -149,10 +149,10 @@ impl<'a> ProcSubject<'a> {
                     let action = self.process.signals.action(*signal);
                     !action.is_default() && action.disposition(*signal) == wanted
                 })
-                .fold(Set::default(), Set::with)
+                .fold(SignalSet::default(), SignalSet::with)
         };
-        let thread_pending = self.thread.map_or(Set::default(), |thread| thread.signals.pending.set());
-        let blocked = self.thread.map_or(Set::default(), |thread| thread.signals.mask());
+        let thread_pending = self.thread.map_or(SignalSet::default(), |thread| thread.signals.pending.set());
+        let blocked = self.thread.map_or(SignalSet::default(), |thread| thread.signals.mask());
         [thread_pending, self.process.signals.pending.set(), blocked, with(Disposition::Ignore), with(Disposition::Handle)]
     }
 
