@@ -37,7 +37,7 @@ impl fmt::Display for JobEnd {
 
 /// All jobs of a cell: the operator's end of its control channel.
 #[derive(Clone)]
-pub struct Jobs(Arc<Shared>);
+pub struct Jobs(Arc<MultiplexerState>);
 
 /// A program in a cell. It continues when this is dropped.
 pub struct Job {
@@ -45,11 +45,11 @@ pub struct Job {
     port: Arc<ConsolePort>,
     end: Mutex<Option<JobEnd>>,
     ended: Condvar,
-    jobs: Arc<Shared>,
+    jobs: Arc<MultiplexerState>,
 }
 
 /// State that jobs and the multiplexer share.
-struct Shared {
+struct MultiplexerState {
     control: Arc<ConsolePort>,
     state: Mutex<State>,
     /// Notifies the multiplexer of pending work.
@@ -88,7 +88,7 @@ impl WorkSignal {
     }
 }
 
-impl Shared {
+impl MultiplexerState {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of this lock panics")
     }
@@ -128,7 +128,7 @@ impl Jobs {
     /// The same over a port that replaces a cell's control channel.
     #[must_use]
     pub fn with_port(control: Arc<ConsolePort>, ring: impl Fn() + Send + Sync + 'static) -> (Jobs, Multiplexer) {
-        let shared = Arc::new(Shared { control, state: Mutex::default(), ring: Arc::new(ring) });
+        let shared = Arc::new(MultiplexerState { control, state: Mutex::default(), ring: Arc::new(ring) });
         let notifier = Arc::clone(&shared.ring);
         shared.control.listen(move || notifier());
         (Jobs(Arc::clone(&shared)), Multiplexer::new(shared))

@@ -2,7 +2,7 @@
 //! The multiplexer between the ports of jobs and a cell's control channel. The cell is not trusted: if it exceeds its window or sends
 //! malformed frames, the channel is closed.
 
-use super::{Job, JobEnd, Shared};
+use super::{Job, JobEnd, MultiplexerState};
 use pando_abi::control::{Frame, FrameError, JOBS, Kind, PIECE, START_MAX, WINDOW};
 use pando_abi::ring;
 use pando_kernel::{ConsoleOutput, Stream};
@@ -29,7 +29,7 @@ struct JobStreams {
 
 /// Multiplexes the streams of all jobs of a cell.
 pub struct Multiplexer {
-    shared: Arc<Shared>,
+    shared: Arc<MultiplexerState>,
     streams: BTreeMap<u32, JobStreams>,
     /// Received bytes of an incomplete frame.
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ pub struct Multiplexer {
 }
 
 impl Multiplexer {
-    pub(super) fn new(shared: Arc<Shared>) -> Multiplexer {
+    pub(super) fn new(shared: Arc<MultiplexerState>) -> Multiplexer {
         Multiplexer { shared, streams: BTreeMap::new(), bytes: Vec::new(), rest: Vec::new() }
     }
 
@@ -174,7 +174,7 @@ impl JobStreams {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Command, Job, JobEnd, Jobs, Shared, State};
+    use super::super::{Command, Job, JobEnd, Jobs, MultiplexerState, State};
     use super::Multiplexer;
     use pando_abi::control::{Frame, Kind, PIECE, WINDOW};
     use pando_abi::ring::{ERRORS, OUTPUT};
@@ -184,7 +184,7 @@ mod tests {
     /// A multiplexer for a job of a cell that the test plays.
     fn job() -> (Multiplexer, Arc<Job>, Arc<ConsolePort>) {
         let control = ConsolePort::detached(|| ());
-        let shared = Shared { control: Arc::clone(&control), state: Mutex::new(State::default()), ring: Arc::new(|| ()) };
+        let shared = MultiplexerState { control: Arc::clone(&control), state: Mutex::new(State::default()), ring: Arc::new(|| ()) };
         let jobs = Jobs(Arc::new(shared));
         let job = jobs.start(&Command::default()).expect("it is the first");
         let mut multiplexer = Multiplexer::new(Arc::clone(&jobs.0));

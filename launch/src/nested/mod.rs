@@ -21,7 +21,7 @@ use pando_kernel::{AdmissionCallback, CellId, ConsolePort, CpuLimit, End, Operat
 use pando_machine::{CellsDevice, ConsoleRead, PageCount};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thread::Shared;
+use thread::DeviceState;
 
 /// The name of a space of a child; `None`: the one in which it continues.
 fn space_of(child: HoldingName, space: Option<u32>) -> u64 {
@@ -29,7 +29,7 @@ fn space_of(child: HoldingName, space: Option<u32>) -> u64 {
 }
 
 /// The cells that this process has made in its own cell. They end when this is dropped.
-pub struct NestedCells(Arc<Shared>);
+pub struct NestedCells(Arc<DeviceState>);
 
 impl NestedCells {
     /// Starts the thread that serves the device.
@@ -37,7 +37,7 @@ impl NestedCells {
     /// # Errors
     /// It cannot be started.
     pub fn start(device: CellsDevice) -> Result<NestedCells, LaunchError> {
-        let shared = Arc::new(Shared::new(device).map_err(LaunchError::Thread)?);
+        let shared = Arc::new(DeviceState::new(device).map_err(LaunchError::Thread)?);
         let served = Arc::clone(&shared);
         std::thread::Builder::new().name("nested cells".into()).spawn(move || served.run()).map_err(LaunchError::Thread)?;
         Ok(NestedCells(shared))

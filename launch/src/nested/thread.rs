@@ -33,7 +33,7 @@ impl Waker {
 }
 
 /// State that the thread shares. The lock is held while calls are made, none of which waits.
-pub(super) struct Shared {
+pub(super) struct DeviceState {
     pub(super) device: CellsDevice,
     children: Mutex<BTreeMap<CellId, Child>>,
     /// A child has ended or frozen.
@@ -44,10 +44,10 @@ pub(super) struct Shared {
     next: AtomicU32,
 }
 
-impl Shared {
-    pub(super) fn new(device: CellsDevice) -> io::Result<Shared> {
+impl DeviceState {
+    pub(super) fn new(device: CellsDevice) -> io::Result<DeviceState> {
         let waker = Arc::new(Waker::new()?);
-        Ok(Shared {
+        Ok(DeviceState {
             device,
             children: Mutex::default(),
             changed: Condvar::new(),
