@@ -9,7 +9,7 @@ use pando_libos::files::socket::names::UnixName;
 use pando_libos::files::socket::options::Value;
 use pando_libos::files::socket::queue::ControlMessage;
 use pando_libos::files::socket::transfer::{Destination, ReceiveRequest, SendRequest};
-use pando_libos::files::socket::{Family, PeerCredentials, SocketId, Sockets, Style};
+use pando_libos::files::socket::{Family, PeerCredentials, SockType, SocketId, Sockets};
 use pando_libos::uapi::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, SO_ERROR, SOL_SOCKET};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
@@ -51,21 +51,21 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|index| (index as u64 * 31 + seed * 7) as u8).collect()
 }
 
-fn shape(style: Style) -> SocketType {
-    match style {
-        Style::Stream => SocketType::STREAM,
-        Style::Datagram => SocketType::DGRAM,
-        Style::SeqPacket => SocketType::SEQPACKET,
-        Style::Raw => SocketType::RAW,
+fn shape(socket_type: SockType) -> SocketType {
+    match socket_type {
+        SockType::Stream => SocketType::STREAM,
+        SockType::Datagram => SocketType::DGRAM,
+        SockType::SeqPacket => SocketType::SEQPACKET,
+        SockType::Raw => SocketType::RAW,
     }
 }
 
 impl Kind {
-    fn ours(self) -> (Family, Style) {
+    fn ours(self) -> (Family, SockType) {
         match self {
-            Kind::Unix(style) => (Family::Unix, style),
-            Kind::Tcp => (Family::Internet4, Style::Stream),
-            Kind::Udp => (Family::Internet4, Style::Datagram),
+            Kind::Unix(socket_type) => (Family::Unix, socket_type),
+            Kind::Tcp => (Family::Inet, SockType::Stream),
+            Kind::Udp => (Family::Inet, SockType::Datagram),
         }
     }
 }
@@ -107,19 +107,19 @@ impl ComparedSockets {
         let nobody = (Ok(Vec::new()), Ok(Vec::new()));
         match *operation {
             Operation::Pair(one, other, _) if one == other => nobody,
-            Operation::Pair(one, other, style) => {
-                let [first, second] = self.sockets.pair(style, 0, WHO).expect("there is memory");
+            Operation::Pair(one, other, socket_type) => {
+                let [first, second] = self.sockets.pair(socket_type, 0, WHO).expect("there is memory");
                 let (third, fourth) =
-                    net::socketpair(AddressFamily::UNIX, shape(style), SocketFlags::NONBLOCK, None).expect("the host has sockets");
-                self.put(one, Kind::Unix(style), first, third);
-                self.put(other, Kind::Unix(style), second, fourth);
+                    net::socketpair(AddressFamily::UNIX, shape(socket_type), SocketFlags::NONBLOCK, None).expect("the host has sockets");
+                self.put(one, Kind::Unix(socket_type), first, third);
+                self.put(other, Kind::Unix(socket_type), second, fourth);
                 nobody
             }
             Operation::Open(place, kind) => {
-                let (family, style) = kind.ours();
-                let ours = self.sockets.open(family, style, 0, WHO).expect("there is memory");
+                let (family, socket_type) = kind.ours();
+                let ours = self.sockets.open(family, socket_type, 0, WHO).expect("there is memory");
                 let domain = if family == Family::Unix { AddressFamily::UNIX } else { AddressFamily::INET };
-                let theirs = net::socket_with(domain, shape(style), SocketFlags::NONBLOCK, None).expect("the host has sockets");
+                let theirs = net::socket_with(domain, shape(socket_type), SocketFlags::NONBLOCK, None).expect("the host has sockets");
                 self.put(place, kind, ours, theirs);
                 nobody
             }
@@ -177,9 +177,9 @@ impl ComparedSockets {
         }
         let ((_, address), there) = self.addresses(twin.kind, target)?;
         let result = match (&address, twin.kind) {
-            (Address::Internet(to), _) => self.sockets.connect_port(twin.ours, *to, false),
-            (Address::Abstract(name), Kind::Unix(style)) => {
-                let found = self.sockets.named(&UnixName::Abstract(style, name.clone()), style);
+            (Address::Inet(to), _) => self.sockets.connect_port(twin.ours, *to, false),
+            (Address::Abstract(name), Kind::Unix(socket_type)) => {
+                let found = self.sockets.named(&UnixName::Abstract(socket_type, name.clone()), socket_type);
                 found.and_then(|found| self.sockets.connect_unix(twin.ours, found, address, WHO))
             }
             _ => return None,
@@ -224,11 +224,11 @@ impl ComparedSockets {
         let ((_, address), there) = self.addresses(kind, target)?;
         let to = match (&address, kind) {
             // The destination is ignored on connections.
-            (_, Kind::Tcp | Kind::Unix(Style::SeqPacket)) => Ok(Destination::Connected),
-            (Address::Internet(to), _) => Ok(Destination::Internet(*to)),
-            (Address::Abstract(_), Kind::Unix(Style::Stream)) => Ok(Destination::Unix(id)),
+            (_, Kind::Tcp | Kind::Unix(SockType::SeqPacket)) => Ok(Destination::Connected),
+            (Address::Inet(to), _) => Ok(Destination::Inet(*to)),
+            (Address::Abstract(_), Kind::Unix(SockType::Stream)) => Ok(Destination::Unix(id)),
             (Address::Abstract(name), _) => {
-                self.sockets.named(&UnixName::Abstract(Style::Datagram, name.clone()), Style::Datagram).map(Destination::Unix)
+                self.sockets.named(&UnixName::Abstract(SockType::Datagram, name.clone()), SockType::Datagram).map(Destination::Unix)
             }
             _ => return None,
         };
@@ -273,7 +273,7 @@ impl ComparedSockets {
             }
             Operation::Disconnect(place) => {
                 let twin = self.places[place].as_ref()?;
-                if matches!(twin.kind, Kind::Unix(Style::Stream | Style::SeqPacket)) {
+                if matches!(twin.kind, Kind::Unix(SockType::Stream | SockType::SeqPacket)) {
                     return None;
                 }
                 let answer = ours(self.sockets.disconnect(twin.ours), nothing);
@@ -313,7 +313,7 @@ impl ComparedSockets {
                 if socket.listens() {
                     return None;
                 }
-                let waiting = socket.queue.length(socket.style != Style::Datagram) as u64;
+                let waiting = socket.queue.length(socket.socket_type != SockType::Datagram) as u64;
                 Some((
                     Ok(waiting.to_le_bytes().to_vec()),
                     theirs(rustix::io::ioctl_fionread(&twin.theirs), |count| count.to_le_bytes().to_vec()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Operations on sockets and their random generators: few sockets, so that they interact.
 
-use pando_libos::files::socket::Style;
+use pando_libos::files::socket::SockType;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ pub(crate) const SOCKETS: usize = 6;
 /// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Unix(Style),
+    Unix(SockType),
     Tcp,
     Udp,
 }
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     /// Puts two connected sockets into two slots.
-    Pair(usize, usize, Style),
+    Pair(usize, usize, SockType),
     /// Puts a new socket into a slot.
     Open(usize, Kind),
     /// Binds it to a unique name or a port.
@@ -49,12 +49,12 @@ pub(crate) enum Operation {
     Waiting(usize),
 }
 
-fn style() -> impl Strategy<Value = Style> {
-    prop_oneof![2 => Just(Style::Stream), 1 => Just(Style::Datagram), 1 => Just(Style::SeqPacket)]
+fn socket_type() -> impl Strategy<Value = SockType> {
+    prop_oneof![2 => Just(SockType::Stream), 1 => Just(SockType::Datagram), 1 => Just(SockType::SeqPacket)]
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![3 => style().prop_map(Kind::Unix), 3 => Just(Kind::Tcp), 1 => Just(Kind::Udp)]
+    prop_oneof![3 => socket_type().prop_map(Kind::Unix), 3 => Just(Kind::Tcp), 1 => Just(Kind::Udp)]
 }
 
 /// Operations that together make a connection, which random single ones seldom do.
@@ -77,7 +77,7 @@ pub(crate) fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let place = 0..SOCKETS;
     let two = (place.clone(), place.clone());
     let operation = prop_oneof![
-        2 => (two.clone(), style()).prop_map(|((one, other), style)| O::Pair(one, other, style)),
+        2 => (two.clone(), socket_type()).prop_map(|((one, other), socket_type)| O::Pair(one, other, socket_type)),
         2 => (place.clone(), kind()).prop_map(|(place, kind)| O::Open(place, kind)),
         2 => place.clone().prop_map(O::Bind),
         2 => (place.clone(), 0..3u32).prop_map(|(place, backlog)| O::Listen(place, backlog + 3)),

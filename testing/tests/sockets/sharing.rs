@@ -5,7 +5,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use pando_libos::errno::Errno;
 use pando_libos::files::socket::queue::ControlMessage;
 use pando_libos::files::socket::transfer::{Destination, ReceiveRequest, SendRequest, giving};
-use pando_libos::files::socket::{Family, PeerCredentials, SocketId, Sockets, Style};
+use pando_libos::files::socket::{Family, PeerCredentials, SockType, SocketId, Sockets};
 use pando_libos::uapi::{SO_REUSEPORT, SOL_SOCKET};
 
 const MEMBERS: usize = 4;
@@ -13,12 +13,12 @@ const CLIENTS: usize = 400;
 const PORT: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 80);
 
 /// Sockets that share a port.
-fn members(sockets: &mut Sockets, style: Style) -> Vec<SocketId> {
+fn members(sockets: &mut Sockets, socket_type: SockType) -> Vec<SocketId> {
     let member = |_| {
-        let id = sockets.open(Family::Internet4, style, 0, PeerCredentials::default()).expect("there is memory");
+        let id = sockets.open(Family::Inet, socket_type, 0, PeerCredentials::default()).expect("there is memory");
         sockets.get_mut(id).and_then(|socket| socket.set_option(SOL_SOCKET, SO_REUSEPORT, 1, None, true)).expect("it has it");
         sockets.bind_port(id, PORT, true).expect("it is shared");
-        if style == Style::Stream {
+        if socket_type == SockType::Stream {
             sockets.listen(id, CLIENTS as u32, PeerCredentials::default()).expect("it is shared");
         }
         id
@@ -38,10 +38,10 @@ fn is_fair(parts: &[usize]) -> bool {
 #[test]
 fn connections_are_spread_over_the_listeners() {
     let mut sockets = Sockets::default();
-    let mut members = members(&mut sockets, Style::Stream);
+    let mut members = members(&mut sockets, SockType::Stream);
     let connect = |sockets: &mut Sockets| {
         for _ in 0..CLIENTS {
-            let client = sockets.open(Family::Internet4, Style::Stream, 0, PeerCredentials::default()).expect("there is memory");
+            let client = sockets.open(Family::Inet, SockType::Stream, 0, PeerCredentials::default()).expect("there is memory");
             assert_eq!(sockets.connect_port(client, PORT, false), Err(Errno::EINPROGRESS));
             assert_eq!(sockets.connect_port(client, PORT, false), Ok(()));
         }
@@ -59,15 +59,15 @@ fn connections_are_spread_over_the_listeners() {
 #[test]
 fn datagrams_are_spread_and_those_of_one_sender_stay_together() {
     let mut sockets = Sockets::default();
-    let members = members(&mut sockets, Style::Datagram);
+    let members = members(&mut sockets, SockType::Datagram);
     for number in 0..CLIENTS as u16 {
-        let client = sockets.open(Family::Internet4, Style::Datagram, 0, PeerCredentials::default()).expect("there is memory");
+        let client = sockets.open(Family::Inet, SockType::Datagram, 0, PeerCredentials::default()).expect("there is memory");
         for _ in 0..3 {
             let bytes = number.to_le_bytes();
             let mut give = giving(&bytes);
             let sending =
                 SendRequest { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
-            assert_eq!(sockets.send(client, &Destination::Internet(PORT), sending), Ok(bytes.len()));
+            assert_eq!(sockets.send(client, &Destination::Inet(PORT), sending), Ok(bytes.len()));
         }
     }
     let received = |member: &SocketId| {

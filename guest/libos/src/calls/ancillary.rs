@@ -62,11 +62,11 @@ pub(super) fn read(system: &System, id: SocketId, from: ControlBuffer, sender: P
                 (beside.credentials, beside.has_credentials) = (sent_credentials(system, payload)?, true);
             }
             (Family::Unix, SOL_SOCKET, _) => return Err(Errno::EINVAL),
-            (Family::Internet6, SOL_IPV6, IPV6_HOPLIMIT) | (Family::Internet4, SOL_IP, IP_TTL) => {
+            (Family::Inet6, SOL_IPV6, IPV6_HOPLIMIT) | (Family::Inet, SOL_IP, IP_TTL) => {
                 beside.packet.hops = Some(number(payload, -1, 255)?);
             }
-            (Family::Internet6, SOL_IPV6, IPV6_TCLASS) => beside.packet.class = Some(number(payload, -1, 255)?),
-            (Family::Internet4, SOL_IP, IP_TOS) if payload.length == 4 => beside.packet.class = Some(number(payload, 0, 255)?),
+            (Family::Inet6, SOL_IPV6, IPV6_TCLASS) => beside.packet.class = Some(number(payload, -1, 255)?),
+            (Family::Inet, SOL_IP, IP_TOS) if payload.length == 4 => beside.packet.class = Some(number(payload, 0, 255)?),
             _ => {}
         }
         at += length.next_multiple_of(8);
@@ -193,7 +193,7 @@ pub(super) fn write(
 /// Writes a queued error: `struct sock_extended_err` and the offender's address.
 fn write_queued_error(writer: &mut Writer, socket: &Socket, queued: &SocketError) -> Result<(), Errno> {
     let SocketError { error, origin, kind, code, mtu, offender, .. } = queued;
-    let of = if socket.family == Family::Internet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
+    let of = if socket.family == Family::Inet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
     let error = [&(*error as u32).to_le_bytes()[..], &[*origin, *kind, *code, 0], &mtu.to_le_bytes(), &[0; 4]];
     writer.put(of.0, of.1, &[&error.concat()[..], &host_address(socket.family, *offender).encode()].concat())
 }
@@ -219,7 +219,7 @@ fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result
     let [hops, class] = [packet.hops.unwrap_or_default(), packet.class.unwrap_or_default()];
     let index = packet.by.to_le_bytes();
     match (socket.family, packet.to) {
-        (Family::Internet4, Some(IpAddr::V4(to))) => {
+        (Family::Inet, Some(IpAddr::V4(to))) => {
             if is_set(SOL_IP, IP_PKTINFO) {
                 writer.put(SOL_IP, IP_PKTINFO, &[index, to.octets(), to.octets()].concat())?;
             }
@@ -230,7 +230,7 @@ fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result
                 writer.put(SOL_IP, IP_TOS, &[class as u8])?;
             }
         }
-        (Family::Internet6, Some(to)) => {
+        (Family::Inet6, Some(to)) => {
             if is_set(SOL_IPV6, IPV6_RECVPKTINFO) {
                 let to = match to {
                     IpAddr::V4(to) => to.to_ipv6_mapped(),

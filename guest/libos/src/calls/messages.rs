@@ -14,7 +14,7 @@ use crate::files::socket::address::{Address, is_unspecified};
 use crate::files::socket::cursor::Cursor;
 use crate::files::socket::queue::{ControlMessage, ReceiveResult};
 use crate::files::socket::transfer::{Destination, ReceiveRequest, SendRequest};
-use crate::files::socket::{Family, PeerCredentials, SocketId, Style};
+use crate::files::socket::{Family, PeerCredentials, SockType, SocketId};
 use crate::system::System;
 use crate::uapi::{
     MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, MSG_WAITFORONE,
@@ -79,29 +79,27 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
         return Ok(Destination::Connected);
     }
     let socket = system.files.sockets.get(id)?;
-    let (family, style) = (socket.family, socket.style);
+    let (family, socket_type) = (socket.family, socket.socket_type);
     // Connections have their destination.
-    if style == Style::SeqPacket || family.is_internet() && style == Style::Stream {
+    if socket_type == SockType::SeqPacket || family.is_internet() && socket_type == SockType::Stream {
         return Ok(Destination::Connected);
     }
     let mut name = name;
     let as_internet;
-    if family == Family::Internet4 && is_unspecified(name) {
+    if family == Family::Inet && is_unspecified(name) {
         as_internet = [&family.number().to_le_bytes()[..], &name[2..]].concat();
         name = &as_internet;
     }
     // IPv6 sockets also send to IPv4 addresses.
     let decoded = match family {
-        Family::Internet6 if name.first_chunk() == Some(&Family::Internet4.number().to_le_bytes()) => {
-            Address::decode(Family::Internet4, name)?
-        }
+        Family::Inet6 if name.first_chunk() == Some(&Family::Inet.number().to_le_bytes()) => Address::decode(Family::Inet, name)?,
         _ => Address::decode(family, name)?,
     };
     match decoded {
-        Address::Internet(to) => Ok(Destination::Internet(to)),
+        Address::Inet(to) => Ok(Destination::Inet(to)),
         Address::Link(to) => Ok(Destination::Link(to)),
         Address::Netlink(_) => Ok(Destination::Connected),
-        address if style == Style::Datagram => Ok(Destination::Unix(system.files.find_socket(&address, style)?)),
+        address if socket_type == SockType::Datagram => Ok(Destination::Unix(system.files.find_socket(&address, socket_type)?)),
         // An error, for any address.
         _ => Ok(Destination::Unix(id)),
     }
@@ -117,7 +115,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
     if urgent && !socket.is_tcp() {
         return Err(Errno::EOPNOTSUPP);
     }
-    let (family, style, passes) = (socket.family, socket.style, socket.options.passes_credentials);
+    let (family, socket_type, passes) = (socket.family, socket.socket_type, socket.options.passes_credentials);
     let until = deadline(socket.options.send_timeout);
     let length = Cursor::length(ranges);
     if family == Family::Netlink {
@@ -144,7 +142,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
                 ControlMessage { files: passed.clone(), credentials, has_credentials: beside.has_credentials, packet: beside.packet };
             let mut give = |room: &mut [u8]| cursor.fill(room);
             let sent = files.sockets.send(id, &to, SendRequest { length: length - done, beside, urgent, more, give: &mut give })?;
-            if family == Family::Unix && (sent > 0 || style != Style::Stream) {
+            if family == Family::Unix && (sent > 0 || socket_type != SockType::Stream) {
                 files.hold(&passed);
             }
             Ok(sent)
@@ -168,10 +166,10 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
                 continue;
             }
             Err(_) if done > 0 => return Ok(done as u64),
-            Err(Errno::EPIPE) if style == Style::Stream && flags & MSG_NOSIGNAL == 0 => return Err(system.broken_pipe()),
+            Err(Errno::EPIPE) if socket_type == SockType::Stream && flags & MSG_NOSIGNAL == 0 => return Err(system.broken_pipe()),
             Err(error) => return Err(error),
         }
-        if done >= length || style != Style::Stream || !waits {
+        if done >= length || socket_type != SockType::Stream || !waits {
             return Ok(done as u64);
         }
     }
@@ -182,7 +180,7 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
     let id = system.files.socket(fd)?;
     let waits = system.files.raw_file(fd)?.waits() && flags & MSG_DONTWAIT == 0;
     let socket = system.files.sockets.get(id)?;
-    let (style, is_tcp, is_udp) = (socket.style, socket.is_tcp(), socket.is_udp());
+    let (socket_type, is_tcp, is_udp) = (socket.socket_type, socket.is_tcp(), socket.is_udp());
     let until = deadline(socket.options.receive_timeout);
     let peeks = flags & MSG_PEEK != 0;
     let room = Cursor::length(ranges);
@@ -236,7 +234,14 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
         }
         let is_end = received.bytes == done;
         let is_at_mark = system.files.sockets.get(id)?.queue.is_at_mark();
-        if is_end || is_at_mark || style != Style::Stream || peeks || !waits || received.bytes >= enough || !received.files.is_empty() {
+        if is_end
+            || is_at_mark
+            || socket_type != SockType::Stream
+            || peeks
+            || !waits
+            || received.bytes >= enough
+            || !received.files.is_empty()
+        {
             return Ok(received);
         }
     }
@@ -307,7 +312,7 @@ pub fn recvfrom(system: &mut System, [fd, bytes, length, flags, name, name_lengt
 fn sender(system: &System, fd: u64, received: &ReceiveResult) -> Result<Vec<u8>, Errno> {
     let socket = system.files.sockets.get(system.files.socket(fd)?)?;
     Ok(match &received.from {
-        Some(Address::Unnamed) | None if socket.style != Style::Stream => Vec::new(),
+        Some(Address::Unnamed) | None if socket.socket_type != SockType::Stream => Vec::new(),
         Some(from) => from.encode(),
         None if socket.is_tcp() => Vec::new(),
         None => socket.remote.as_ref().filter(|remote| **remote != Address::Unnamed).map(Address::encode).unwrap_or_default(),
@@ -316,7 +321,7 @@ fn sender(system: &System, fd: u64, received: &ReceiveResult) -> Result<Vec<u8>,
 
 /// Number of bytes that the call returns.
 fn returned_length(system: &System, fd: u64, received: &ReceiveResult, flags: u32) -> Result<u64, Errno> {
-    let is_stream = system.files.sockets.get(system.files.socket(fd)?)?.style == Style::Stream;
+    let is_stream = system.files.sockets.get(system.files.socket(fd)?)?.socket_type == SockType::Stream;
     let whole = flags & MSG_TRUNC != 0 && !is_stream;
     Ok(if whole { received.whole } else { received.bytes } as u64)
 }

@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
 use crate::files::socket::bpf::{INSTRUCTION, Program};
 use crate::files::socket::options::Value;
-use crate::files::socket::{Family, PeerCredentials, Socket, SocketId, Style};
+use crate::files::socket::{Family, PeerCredentials, SockType, Socket, SocketId};
 use crate::files::status::time;
 use crate::system::System;
 use crate::uapi::{
@@ -38,48 +38,50 @@ fn peer_credentials(system: &System) -> PeerCredentials {
 }
 
 /// Decodes the family, type and protocol of a new socket.
-fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32), Errno> {
-    let style = style & u64::from(u32::MAX);
-    if style & !(SOCK_TYPE_MASK | FLAGS) != 0 || style & SOCK_TYPE_MASK > u64::from(SOCK_PACKET) {
+fn wanted(family: u64, socket_type: u64, protocol: u64) -> Result<(Family, SockType, u32), Errno> {
+    let socket_type = socket_type & u64::from(u32::MAX);
+    if socket_type & !(SOCK_TYPE_MASK | FLAGS) != 0 || socket_type & SOCK_TYPE_MASK > u64::from(SOCK_PACKET) {
         return Err(Errno::EINVAL);
     }
-    let style = (style & SOCK_TYPE_MASK) as u32;
+    let socket_type = (socket_type & SOCK_TYPE_MASK) as u32;
     let protocol = protocol as u32;
-    let named = match style {
-        SOCK_STREAM => Some(Style::Stream),
-        SOCK_DGRAM => Some(Style::Datagram),
-        SOCK_SEQPACKET => Some(Style::SeqPacket),
+    let named = match socket_type {
+        SOCK_STREAM => Some(SockType::Stream),
+        SOCK_DGRAM => Some(SockType::Datagram),
+        SOCK_SEQPACKET => Some(SockType::SeqPacket),
         _ => None,
     };
     let family = u16::try_from(family as u32).map_err(|_| Errno::EAFNOSUPPORT)?;
     match (family, named, protocol) {
         (AF_UNIX, _, 2..) => Err(Errno::EPROTONOSUPPORT),
-        (AF_UNIX, Some(style), protocol) => Ok((Family::Unix, style, protocol)),
+        (AF_UNIX, Some(socket_type), protocol) => Ok((Family::Unix, socket_type, protocol)),
         // `SOCK_RAW` of this family means datagrams, as on Linux.
-        (AF_UNIX, None, protocol) if style == SOCK_RAW => Ok((Family::Unix, Style::Datagram, protocol)),
-        (AF_INET, Some(Style::Datagram), IPPROTO_ICMP) => Ok((Family::Internet4, Style::Datagram, protocol)),
-        (AF_INET6, Some(Style::Datagram), IPPROTO_ICMPV6) => Ok((Family::Internet6, Style::Datagram, protocol)),
-        (AF_INET, None, IPPROTO_ICMP) if style == SOCK_RAW => Ok((Family::Internet4, Style::Raw, protocol)),
+        (AF_UNIX, None, protocol) if socket_type == SOCK_RAW => Ok((Family::Unix, SockType::Datagram, protocol)),
+        (AF_INET, Some(SockType::Datagram), IPPROTO_ICMP) => Ok((Family::Inet, SockType::Datagram, protocol)),
+        (AF_INET6, Some(SockType::Datagram), IPPROTO_ICMPV6) => Ok((Family::Inet6, SockType::Datagram, protocol)),
+        (AF_INET, None, IPPROTO_ICMP) if socket_type == SOCK_RAW => Ok((Family::Inet, SockType::Raw, protocol)),
         // Programs use such a socket only for requests about interfaces.
-        (AF_INET, None, IPPROTO_RAW) if style == SOCK_RAW => Ok((Family::Internet4, Style::Raw, protocol)),
-        (AF_INET6, None, IPPROTO_ICMPV6) if style == SOCK_RAW => Ok((Family::Internet6, Style::Raw, protocol)),
-        (AF_INET | AF_INET6, Some(style @ (Style::Stream | Style::Datagram)), protocol) => {
-            let usual = if style == Style::Stream { IPPROTO_TCP } else { IPPROTO_UDP };
-            let family = if family == AF_INET { Family::Internet4 } else { Family::Internet6 };
+        (AF_INET, None, IPPROTO_RAW) if socket_type == SOCK_RAW => Ok((Family::Inet, SockType::Raw, protocol)),
+        (AF_INET6, None, IPPROTO_ICMPV6) if socket_type == SOCK_RAW => Ok((Family::Inet6, SockType::Raw, protocol)),
+        (AF_INET | AF_INET6, Some(socket_type @ (SockType::Stream | SockType::Datagram)), protocol) => {
+            let usual = if socket_type == SockType::Stream { IPPROTO_TCP } else { IPPROTO_UDP };
+            let family = if family == AF_INET { Family::Inet } else { Family::Inet6 };
             match protocol {
-                0 => Ok((family, style, usual)),
-                _ if protocol == usual || style == Style::Datagram && protocol == IPPROTO_UDPLITE => Ok((family, style, protocol)),
+                0 => Ok((family, socket_type, usual)),
+                _ if protocol == usual || socket_type == SockType::Datagram && protocol == IPPROTO_UDPLITE => {
+                    Ok((family, socket_type, protocol))
+                }
                 _ => Err(Errno::EPROTONOSUPPORT),
             }
         }
         // Other raw sockets do not exist: only those of ICMP.
-        (AF_INET | AF_INET6, None, _) if style == SOCK_RAW => Err(Errno::EPROTONOSUPPORT),
-        (AF_PACKET, None, kind) if style == SOCK_RAW => Ok((Family::Packet, Style::Raw, (kind as u16).swap_bytes().into())),
-        (AF_PACKET, Some(Style::Datagram), kind) => Ok((Family::Packet, Style::Datagram, (kind as u16).swap_bytes().into())),
+        (AF_INET | AF_INET6, None, _) if socket_type == SOCK_RAW => Err(Errno::EPROTONOSUPPORT),
+        (AF_PACKET, None, kind) if socket_type == SOCK_RAW => Ok((Family::Packet, SockType::Raw, (kind as u16).swap_bytes().into())),
+        (AF_PACKET, Some(SockType::Datagram), kind) => Ok((Family::Packet, SockType::Datagram, (kind as u16).swap_bytes().into())),
         (AF_UNIX | AF_INET | AF_INET6, ..) => Err(Errno::ESOCKTNOSUPPORT),
-        (AF_NETLINK, _, protocol) if style == SOCK_RAW || style == SOCK_DGRAM => {
+        (AF_NETLINK, _, protocol) if socket_type == SOCK_RAW || socket_type == SOCK_DGRAM => {
             if protocol == 0 {
-                Ok((Family::Netlink, Style::Datagram, protocol))
+                Ok((Family::Netlink, SockType::Datagram, protocol))
             } else {
                 Err(Errno::EPROTONOSUPPORT)
             }
@@ -89,36 +91,36 @@ fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32)
 }
 
 /// `socket(family, type, protocol)`.
-pub fn socket(system: &mut System, [family, style, protocol, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let (family, shape, protocol) = wanted(family, style, protocol)?;
+pub fn socket(system: &mut System, [family, socket_type, protocol, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let (family, shape, protocol) = wanted(family, socket_type, protocol)?;
     let credentials = &system.files.current.credentials;
-    let is_raw = family.is_internet() && shape == Style::Raw || family == Family::Packet;
+    let is_raw = family.is_internet() && shape == SockType::Raw || family == Family::Packet;
     if is_raw && !credentials.is_capable(CAP_NET_RAW) {
         return Err(Errno::EPERM);
     }
-    let asks_echoes = shape == Style::Datagram && family.is_internet() && matches!(protocol, IPPROTO_ICMP | IPPROTO_ICMPV6);
+    let asks_echoes = shape == SockType::Datagram && family.is_internet() && matches!(protocol, IPPROTO_ICMP | IPPROTO_ICMPV6);
     // The usual setting of distributions for `net.ipv4.ping_group_range`.
     if asks_echoes && credentials.group.effective > i32::MAX as u32 {
         return Err(Errno::EACCES);
     }
     let credentials = peer_credentials(system);
     let id = system.files.sockets.open(family, shape, protocol, credentials)?;
-    system.files.insert_socket(id, style)
+    system.files.insert_socket(id, socket_type)
 }
 
 /// `socketpair(family, type, protocol, pair)`.
-pub fn socketpair(system: &mut System, [family, style, protocol, pair, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let (family, shape, protocol) = wanted(family, style, protocol)?;
+pub fn socketpair(system: &mut System, [family, socket_type, protocol, pair, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let (family, shape, protocol) = wanted(family, socket_type, protocol)?;
     if family != Family::Unix {
         return Err(Errno::EOPNOTSUPP);
     }
     let credentials = peer_credentials(system);
     let files = &mut system.files;
     let [first, second] = files.sockets.pair(shape, protocol, credentials)?;
-    let one = files.insert_socket(first, style).inspect_err(|_| {
+    let one = files.insert_socket(first, socket_type).inspect_err(|_| {
         files.sockets.close(second);
     })?;
-    let other = files.insert_socket(second, style);
+    let other = files.insert_socket(second, socket_type);
     let written = other.and_then(|other| set_words(pair, &[one | other << 32]));
     if written.is_err() {
         files.close(one)?;
@@ -161,11 +163,11 @@ pub fn bind(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<
     }
     // The unspecified IPv4 address is accepted without a family.
     let mut bytes = bytes;
-    if family == Family::Internet4 && is_unspecified(&bytes) && bytes.get(4..8) == Some(&[0; 4]) {
+    if family == Family::Inet && is_unspecified(&bytes) && bytes.get(4..8) == Some(&[0; 4]) {
         bytes[..2].copy_from_slice(&family.number().to_le_bytes());
     }
     match Address::decode(family, &bytes)? {
-        Address::Internet(address) => {
+        Address::Inet(address) => {
             let may_be_low = files.current.credentials.is_capable(CAP_NET_BIND_SERVICE);
             files.sockets.bind_port(id, address, may_be_low)?;
         }
@@ -247,21 +249,21 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
     let waits = system.files.raw_file(fd)?.waits();
     let bytes = address_bytes(address, length)?;
     let socket = system.files.sockets.get(id)?;
-    let (family, style) = (socket.family, socket.style);
+    let (family, socket_type) = (socket.family, socket.socket_type);
     let until = deadline(socket.options.send_timeout);
-    if is_unspecified(&bytes) && (family.is_internet() || style == Style::Datagram) {
+    if is_unspecified(&bytes) && (family.is_internet() || socket_type == SockType::Datagram) {
         let lost = system.files.sockets.disconnect(id)?;
         system.files.changed.push(Channel::Sockets);
         system.files.release_passed(&lost);
         return Ok(0);
     }
     // Datagram sockets of IPv6 may also connect to IPv4 addresses.
-    let by4 = family == Family::Internet6 && style == Style::Datagram && bytes.starts_with(&Family::Internet4.number().to_le_bytes());
+    let by4 = family == Family::Inet6 && socket_type == SockType::Datagram && bytes.starts_with(&Family::Inet.number().to_le_bytes());
     if by4 && socket.options.is_v6_only {
         return Err(Errno::EAFNOSUPPORT);
     }
-    match Address::decode(if by4 { Family::Internet4 } else { family }, &bytes)? {
-        Address::Internet(to) => {
+    match Address::decode(if by4 { Family::Inet } else { family }, &bytes)? {
+        Address::Inet(to) => {
             let connected = with_sockets(system, waits, until, |system| system.files.sockets.connect_port(id, to, waits));
             connected.map_err(|error| if error == Errno::EAGAIN { Errno::EINPROGRESS } else { error })?;
         }
@@ -273,7 +275,7 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
             }
             let credentials = peer_credentials(system);
             with_sockets(system, waits, until, |system| {
-                let target = system.files.find_socket(&address, style)?;
+                let target = system.files.find_socket(&address, socket_type)?;
                 system.files.sockets.connect_unix(id, target, address.clone(), credentials)
             })?;
         }
@@ -428,7 +430,7 @@ pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
             bound.and_then(name_of_number).unwrap_or_default().to_vec()
         }
         _ if name == ICMP_FILTER && socket.has_filter(of) => {
-            let words = if socket.family == Family::Internet4 { 1 } else { socket.filter.len() };
+            let words = if socket.family == Family::Inet { 1 } else { socket.filter.len() };
             socket.filter[..words].iter().flat_map(|word| word.to_le_bytes()).collect()
         }
         _ => match socket.option(of, name)? {
@@ -454,7 +456,7 @@ pub fn ioctl(system: &mut System, id: SocketId, request: u32, argument: u64) -> 
     let socket = sockets.get(id)?;
     let answer = match request {
         FIONREAD if socket.listens() => return Err(Errno::EINVAL),
-        FIONREAD => socket.queue.length(!matches!(socket.style, Style::Datagram | Style::Raw)),
+        FIONREAD => socket.queue.length(!matches!(socket.socket_type, SockType::Datagram | SockType::Raw)),
         TIOCOUTQ if socket.listens() => return Err(Errno::EINVAL),
         TIOCOUTQ if socket.family == Family::Unix => {
             socket.peer().and_then(|peer| sockets.get(peer).ok()).map_or(0, |peer| peer.queue.used())

@@ -8,7 +8,7 @@ use super::change::{NewNode, here};
 use super::namei::LookupFlags;
 use super::socket::address::Address;
 use super::socket::names::UnixName;
-use super::socket::{SocketId, Style};
+use super::socket::{SockType, SocketId};
 use super::tree::InodeRef;
 use super::{Files, OpenFile};
 use crate::credentials::WRITE;
@@ -38,7 +38,7 @@ impl Files {
     ///
     /// # Errors
     /// `ECONNREFUSED`: there is none; `EPROTOTYPE`: its type differs; `EACCES`; those of path lookup.
-    pub fn find_socket(&self, address: &Address, style: Style) -> Result<SocketId, Errno> {
+    pub fn find_socket(&self, address: &Address, socket_type: SockType) -> Result<SocketId, Errno> {
         match address {
             Address::Path(path) => {
                 let inode = self.tree.real_inode(self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?);
@@ -47,11 +47,11 @@ impl Files {
                     return Err(Errno::EACCES);
                 }
                 match (inode, status.kind()) {
-                    (InodeRef::Node(node), Some(FileType::Socket)) => self.sockets.named(&UnixName::Node(node), style),
+                    (InodeRef::Node(node), Some(FileType::Socket)) => self.sockets.named(&UnixName::Node(node), socket_type),
                     _ => Err(Errno::ECONNREFUSED),
                 }
             }
-            Address::Abstract(name) => self.sockets.named(&UnixName::Abstract(style, name.clone()), style),
+            Address::Abstract(name) => self.sockets.named(&UnixName::Abstract(socket_type, name.clone()), socket_type),
             _ => Err(Errno::EINVAL),
         }
     }

@@ -121,16 +121,15 @@ fn describe_address(at: u64, length: u64) -> Option<String> {
     let bytes = copy(at, usize::try_from(length).ok()?.min(ADDRESS_MAX))?;
     let number = family_of(&bytes)?;
     let name = FAMILY.show(number.into());
-    let family = [Family::Unix, Family::Internet4, Family::Internet6, Family::Netlink, Family::Packet]
-        .into_iter()
-        .find(|family| family.number() == number);
+    let family =
+        [Family::Unix, Family::Inet, Family::Inet6, Family::Netlink, Family::Packet].into_iter().find(|family| family.number() == number);
     let rest = match family.and_then(|family| Address::decode(family, &bytes).ok()) {
         Some(Address::Path(path)) => format!(", sun_path={}", quoted(&path)),
         Some(Address::Abstract(name)) => format!(", sun_path=@{}", quoted(&name)),
-        Some(Address::Internet(SocketAddr::V4(address))) => {
+        Some(Address::Inet(SocketAddr::V4(address))) => {
             format!(", sin_port=htons({}), sin_addr=inet_addr(\"{}\")", address.port(), address.ip())
         }
-        Some(Address::Internet(SocketAddr::V6(address))) => {
+        Some(Address::Inet(SocketAddr::V6(address))) => {
             let (port, host) = (address.port(), address.ip());
             format!(", sin6_port=htons({port}), sin6_flowinfo=htonl(0), inet_pton(AF_INET6, \"{host}\", &sin6_addr), sin6_scope_id=0")
         }

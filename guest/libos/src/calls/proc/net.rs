@@ -11,7 +11,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use crate::files::socket::address::Address;
 use crate::files::socket::time_wait::TimeWaitSocket;
-use crate::files::socket::{Family, Socket, Sockets, State, Style};
+use crate::files::socket::{Family, SockType, Socket, Sockets, State};
 use crate::uapi::{TCP_CLOSE, TCP_ESTABLISHED};
 
 /// Characters of a row of IPv4 sockets without its newline. Rows of IPv6 sockets are not padded.
@@ -31,7 +31,7 @@ const UDP6: &str = concat!(
 
 /// The sockets of TCP in a family.
 pub(super) fn tcp(sockets: &Sockets, family: Family) -> String {
-    let mut text = if family == Family::Internet6 { TCP6.into() } else { format!("{TCP:TCP_WIDTH$}\n") };
+    let mut text = if family == Family::Inet6 { TCP6.into() } else { format!("{TCP:TCP_WIDTH$}\n") };
     let local_sockets = sockets.all().filter(|socket| socket.is_tcp() && socket.family == family && socket.remote_end.is_none());
     let listed = local_sockets.filter_map(|socket| {
         let (state, queued) = tcp_columns(socket)?;
@@ -43,7 +43,7 @@ pub(super) fn tcp(sockets: &Sockets, family: Family) -> String {
     let closed = closed.map(|(entry, state)| time_wait_columns(entry, state, now));
     for (index, columns) in listed.chain(closed).enumerate() {
         let row = format!("{index:4}: {columns}");
-        text += &if family == Family::Internet6 { format!("{row}\n") } else { format!("{row:TCP_WIDTH$}\n") };
+        text += &if family == Family::Inet6 { format!("{row}\n") } else { format!("{row:TCP_WIDTH$}\n") };
     }
     text
 }
@@ -68,21 +68,21 @@ fn tcp_columns(socket: &Socket) -> Option<(u8, usize)> {
 
 /// The sockets of UDP in a family: those that have a port.
 pub(super) fn udp(sockets: &Sockets, family: Family) -> String {
-    let mut text = if family == Family::Internet6 { UDP6.into() } else { format!("{UDP:UDP_WIDTH$}\n") };
-    let has_port = |socket: &&Socket| matches!(socket.local, Address::Internet(local) if local.port() != 0);
+    let mut text = if family == Family::Inet6 { UDP6.into() } else { format!("{UDP:UDP_WIDTH$}\n") };
+    let has_port = |socket: &&Socket| matches!(socket.local, Address::Inet(local) if local.port() != 0);
     let listed = sockets.all().filter(|socket| socket.is_udp() && socket.family == family && socket.remote_end.is_none()).filter(has_port);
     for (index, socket) in listed.enumerate() {
         let state = if socket.remote.is_some() { TCP_ESTABLISHED } else { TCP_CLOSE };
         let row = format!("{index:5}: {} 2 0000000000000000 0", columns(socket, state, socket.queue.used()));
-        text += &if family == Family::Internet6 { format!("{row}\n") } else { format!("{row:UDP_WIDTH$}\n") };
+        text += &if family == Family::Inet6 { format!("{row}\n") } else { format!("{row:UDP_WIDTH$}\n") };
     }
     text
 }
 
 /// The columns of an Internet socket from its addresses to its inode number.
 fn columns(socket: &Socket, state: u8, queued: usize) -> String {
-    let local = if let Address::Internet(local) = &socket.local { Some(*local) } else { None };
-    let remote = if let Some(Address::Internet(remote)) = &socket.remote { Some(*remote) } else { None };
+    let local = if let Address::Inet(local) = &socket.local { Some(*local) } else { None };
+    let remote = if let Some(Address::Inet(remote)) = &socket.remote { Some(*remote) } else { None };
     let [local, remote] = [local, remote].map(|address| end(socket.family, address));
     let (user, number) = (socket.credentials.user, socket.number);
     format!("{local} {remote} {state:02X} 00000000:{queued:08X} 00:00000000 00000000 {user:5}        0 {number}")
@@ -93,10 +93,10 @@ fn end(family: Family, address: Option<SocketAddr>) -> String {
     let word = |bytes: &[u8]| bytes.iter().rev().map(|byte| format!("{byte:02X}")).collect::<String>();
     let port = address.map_or(0, |address| address.port());
     let host = match (family, address.map(|address| address.ip())) {
-        (Family::Internet6, Some(IpAddr::V4(host))) => host.to_ipv6_mapped().octets().chunks(4).map(word).collect(),
+        (Family::Inet6, Some(IpAddr::V4(host))) => host.to_ipv6_mapped().octets().chunks(4).map(word).collect(),
         (_, Some(IpAddr::V4(host))) => word(&host.octets()),
         (_, Some(IpAddr::V6(host))) => host.octets().chunks(4).map(word).collect(),
-        (Family::Internet6, None) => word(&[0; 16]),
+        (Family::Inet6, None) => word(&[0; 16]),
         (_, None) => word(&[0; 4]),
     };
     format!("{host}:{port:04X}")
@@ -147,7 +147,7 @@ pub(super) fn unix(sockets: &Sockets) -> String {
     const SS_CONNECTED: u8 = 3;
     let mut text = String::from("Num       RefCount Protocol Flags    Type St Inode Path\n");
     for socket in sockets.all().filter(|socket| socket.family == Family::Unix) {
-        let is_connected = socket.peer().is_some() || socket.style == Style::Datagram && socket.remote.is_some();
+        let is_connected = socket.peer().is_some() || socket.socket_type == SockType::Datagram && socket.remote.is_some();
         let (state, holders) = if is_connected { (SS_CONNECTED, 3) } else { (SS_UNCONNECTED, 2) };
         let flags = if socket.listens() { SO_ACCEPTCON } else { 0 };
         let name = match &socket.local {
@@ -155,8 +155,8 @@ pub(super) fn unix(sockets: &Sockets) -> String {
             Address::Abstract(name) => format!(" @{}", String::from_utf8_lossy(name).replace('\0', "@")),
             _ => String::new(),
         };
-        let (style, number) = (socket.style.number(), socket.number);
-        text += &format!("{:016x}: {holders:08X} 00000000 {flags:08X} {style:04X} {state:02X} {number:5}{name}\n", 0);
+        let (socket_type, number) = (socket.socket_type.number(), socket.number);
+        text += &format!("{:016x}: {holders:08X} 00000000 {flags:08X} {socket_type:04X} {state:02X} {number:5}{name}\n", 0);
     }
     text
 }

@@ -34,7 +34,7 @@ pub enum Address {
     /// An abstract name, without the zero byte before it.
     Abstract(Box<[u8]>),
     /// An IP address and a port. IPv4 addresses of IPv6 sockets are mapped.
-    Internet(SocketAddr),
+    Inet(SocketAddr),
     /// The port ID of a netlink socket.
     Netlink(u32),
     /// An interface, and a link-layer address.
@@ -79,8 +79,8 @@ impl Address {
     pub fn none(family: Family) -> Address {
         match family {
             Family::Unix => Address::Unnamed,
-            Family::Internet4 => Address::Internet(UNSPECIFIED4),
-            Family::Internet6 => Address::Internet(UNSPECIFIED6),
+            Family::Inet => Address::Inet(UNSPECIFIED4),
+            Family::Inet6 => Address::Inet(UNSPECIFIED6),
             Family::Netlink => Address::Netlink(0),
             Family::Packet => Address::Link(LinkAddress::default()),
         }
@@ -105,22 +105,22 @@ impl Address {
                     }
                 })
             }
-            Family::Internet4 => {
+            Family::Inet => {
                 let bytes: &[u8; INTERNET4] = bytes.first_chunk().ok_or(Errno::EINVAL)?;
                 if named != Some(family.number()) {
                     return Err(Errno::EAFNOSUPPORT);
                 }
                 let [_, _, high, low, a, b, c, d, ..] = *bytes;
-                Ok(Address::Internet(SocketAddr::new(Ipv4Addr::new(a, b, c, d).into(), u16::from_be_bytes([high, low]))))
+                Ok(Address::Inet(SocketAddr::new(Ipv4Addr::new(a, b, c, d).into(), u16::from_be_bytes([high, low]))))
             }
-            Family::Internet6 => {
+            Family::Inet6 => {
                 let bytes: &[u8; INTERNET6_MIN] = bytes.first_chunk().ok_or(Errno::EINVAL)?;
                 if named != Some(family.number()) {
                     return Err(Errno::EAFNOSUPPORT);
                 }
                 let mut host = [0; 16];
                 host.copy_from_slice(&bytes[8..]);
-                Ok(Address::Internet(SocketAddr::new(Ipv6Addr::from(host).into(), u16::from_be_bytes([bytes[2], bytes[3]]))))
+                Ok(Address::Inet(SocketAddr::new(Ipv6Addr::from(host).into(), u16::from_be_bytes([bytes[2], bytes[3]]))))
             }
             Family::Netlink => {
                 let bytes: &[u8; NETLINK] = bytes.first_chunk().ok_or(Errno::EINVAL)?;
@@ -154,12 +154,12 @@ impl Address {
             Address::Unnamed => start(Family::Unix).to_vec(),
             Address::Path(path) => [&start(Family::Unix)[..], path, &[0]].concat(),
             Address::Abstract(name) => [&start(Family::Unix)[..], &[0], name].concat(),
-            Address::Internet(SocketAddr::V4(address)) => {
-                [&start(Family::Internet4)[..], &address.port().to_be_bytes(), &address.ip().octets(), &[0; 8]].concat()
+            Address::Inet(SocketAddr::V4(address)) => {
+                [&start(Family::Inet)[..], &address.port().to_be_bytes(), &address.ip().octets(), &[0; 8]].concat()
             }
-            Address::Internet(SocketAddr::V6(address)) => {
+            Address::Inet(SocketAddr::V6(address)) => {
                 let port = address.port().to_be_bytes();
-                [&start(Family::Internet6)[..], &port, &[0; 4], &address.ip().octets(), &[0; 4]].concat()
+                [&start(Family::Inet6)[..], &port, &[0; 4], &address.ip().octets(), &[0; 4]].concat()
             }
             Address::Link(LinkAddress { protocol, index, hardware, kind, mac }) => {
                 let length = if mac.is_some() { 6 } else { 0 };
@@ -173,7 +173,7 @@ impl Address {
     /// The IP address and port, if it has them.
     #[must_use]
     pub fn internet(&self) -> Option<SocketAddr> {
-        if let Address::Internet(address) = self { Some(*address) } else { None }
+        if let Address::Inet(address) = self { Some(*address) } else { None }
     }
 }
 
@@ -181,7 +181,7 @@ impl Address {
 #[must_use]
 pub fn in_family(family: Family, address: SocketAddr) -> SocketAddr {
     match (family, address) {
-        (Family::Internet6, SocketAddr::V4(four)) => SocketAddr::new(four.ip().to_ipv6_mapped().into(), four.port()),
+        (Family::Inet6, SocketAddr::V4(four)) => SocketAddr::new(four.ip().to_ipv6_mapped().into(), four.port()),
         _ => address,
     }
 }
@@ -210,9 +210,9 @@ mod tests {
         let name = b"\x01\x00\0na\0me";
         assert_eq!(Address::decode(Family::Unix, name).expect("it is sound").encode(), name);
         let four = [2, 0, 0x1f, 0x90, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(Address::decode(Family::Internet4, &four).expect("it is sound").encode(), four);
-        assert_eq!(Address::decode(Family::Internet6, &four), Err(Errno::EINVAL));
-        assert_eq!(Address::Internet(UNSPECIFIED6).encode().len(), 28);
+        assert_eq!(Address::decode(Family::Inet, &four).expect("it is sound").encode(), four);
+        assert_eq!(Address::decode(Family::Inet6, &four), Err(Errno::EINVAL));
+        assert_eq!(Address::Inet(UNSPECIFIED6).encode().len(), 28);
         assert_eq!(Address::decode(Family::Unix, b"\x01\x00"), Err(Errno::EINVAL));
     }
 }

@@ -7,7 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::address::{Address, in_family, plain};
 use super::names::LOOPBACK;
-use super::{Family, PeerCredentials, SocketId, Sockets, State, Style};
+use super::{Family, PeerCredentials, SockType, SocketId, Sockets, State};
 use crate::errno::Errno;
 
 /// Upper limit on a listener's backlog, as in `/proc/sys/net/core/somaxconn`.
@@ -81,18 +81,18 @@ impl Sockets {
     /// Creates the server end for a client, and adds it to a listener's queue.
     pub(super) fn establish(&mut self, client: SocketId, listener: SocketId) -> Result<SocketId, Errno> {
         let (there, here) = (self.get(listener)?, self.get(client)?);
-        let (family, style, protocol, listener_credentials, client_credentials) =
-            (there.family, there.style, there.protocol, there.credentials, here.credentials);
+        let (family, socket_type, protocol, listener_credentials, client_credentials) =
+            (there.family, there.socket_type, there.protocol, there.credentials, here.credentials);
         let (options, local, remote) = (there.options.inherited(), there.local.clone(), here.local.clone());
         let target = here.remote.clone();
-        let server = self.open(family, style, protocol, listener_credentials)?;
+        let server = self.open(family, socket_type, protocol, listener_credentials)?;
         let socket = self.get_mut(server)?;
         socket.options = options;
         socket.is_unaccepted = true;
         socket.state = State::Connected(client);
         (socket.local, socket.remote) = match (target.as_ref().and_then(Address::internet), remote.internet()) {
             (Some(target), Some(remote)) => {
-                let in_socket_family = |address| Address::Internet(in_family(family, plain(address)));
+                let in_socket_family = |address| Address::Inet(in_family(family, plain(address)));
                 (in_socket_family(target), Some(in_socket_family(remote)))
             }
             _ => (local, Some(remote)),
@@ -120,7 +120,7 @@ impl Sockets {
     /// `EAGAIN`: its queue is full. `ECONNREFUSED`: it does not listen. `EISCONN`, `EINVAL`: this socket cannot connect. `EPERM`: it is
     /// connected to another.
     pub fn connect_unix(&mut self, id: SocketId, target: SocketId, address: Address, credentials: PeerCredentials) -> Result<(), Errno> {
-        if self.get(id)?.style == Style::Datagram {
+        if self.get(id)?.socket_type == SockType::Datagram {
             if !self.may_send(id, target)? {
                 return Err(Errno::EPERM);
             }
@@ -184,11 +184,11 @@ impl Sockets {
         self.check_unconnected(id, to)?;
         self.set_source_address(id, to)?;
         let socket = self.get_mut(id)?;
-        socket.remote = Some(Address::Internet(in_family(socket.family, to)));
+        socket.remote = Some(Address::Inet(in_family(socket.family, to)));
         (socket.reads_ended, socket.sends_ended) = (false, false);
         let is_own = self.outside.is_own(to.ip());
         let from = self.get(id)?.local.internet();
-        let found = self.at_address(Style::Stream, LOOPBACK, to, from).filter(|_| is_own);
+        let found = self.at_address(SockType::Stream, LOOPBACK, to, from).filter(|_| is_own);
         match found {
             None if !is_own => self.connect_outside(id, to)?,
             // A socket that connects to its own address is its own peer.
@@ -229,7 +229,7 @@ impl Sockets {
         self.bind_any_port(id)?;
         self.set_source_address(id, to)?;
         let socket = self.get_mut(id)?;
-        socket.remote = Some(Address::Internet(in_family(socket.family, to)));
+        socket.remote = Some(Address::Inet(in_family(socket.family, to)));
         // The destination is looked up for each datagram.
         socket.state = State::Connected(id);
         Ok(())
@@ -246,7 +246,7 @@ impl Sockets {
             IpAddr::V6(host) if host.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
             host => host,
         };
-        let excluded = socket.family == Family::Internet6 && socket.options.is_v6_only && host.is_ipv4();
+        let excluded = socket.family == Family::Inet6 && socket.options.is_v6_only && host.is_ipv4();
         let leads_somewhere = self.outside.is_own(host) || self.outside.host_towards(host).is_some();
         if excluded || !leads_somewhere { Err(Errno::ENETUNREACH) } else { Ok(SocketAddr::new(host, to.port())) }
     }
@@ -271,7 +271,7 @@ impl Sockets {
         let socket = self.get_mut(id)?;
         let Some(local) = socket.local.internet() else { return Ok(()) };
         if plain(local).ip().is_unspecified() {
-            socket.local = Address::Internet(in_family(socket.family, SocketAddr::new(host, local.port())));
+            socket.local = Address::Inet(in_family(socket.family, SocketAddr::new(host, local.port())));
         }
         Ok(())
     }
@@ -283,8 +283,8 @@ impl Sockets {
     pub fn disconnect(&mut self, id: SocketId) -> Result<Vec<usize>, Errno> {
         let socket = self.get(id)?;
         let mut files = Vec::new();
-        match (socket.family, socket.style) {
-            (Family::Unix, Style::Datagram) => {
+        match (socket.family, socket.socket_type) {
+            (Family::Unix, SockType::Datagram) => {
                 let peer = socket.peer();
                 let socket = self.get_mut(id)?;
                 let lost = !socket.queue.is_empty() && peer.is_some();
@@ -297,7 +297,7 @@ impl Sockets {
                 }
             }
             (Family::Unix | Family::Netlink | Family::Packet, _) => return Err(Errno::EINVAL),
-            (_, Style::Datagram | Style::Raw) => {
+            (_, SockType::Datagram | SockType::Raw) => {
                 let socket = self.get_mut(id)?;
                 (socket.state, socket.remote) = (State::Idle, None);
                 if !socket.chose_port {

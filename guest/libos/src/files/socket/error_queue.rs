@@ -8,7 +8,7 @@ use pando_stack::{IcmpError, Unreachable};
 
 use super::address::{Address, in_family, plain};
 use super::names::CARD;
-use super::{Family, Socket, SocketId, Sockets, Style};
+use super::{Family, SockType, Socket, SocketId, Sockets};
 use crate::errno::Errno;
 use crate::uapi::{IP_RECVERR, IPV6_RECVERR, SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6, SOL_IP, SOL_IPV6};
 
@@ -78,7 +78,7 @@ impl Socket {
     }
 
     fn process_notice(&mut self, notice: &IcmpError, port: u16) {
-        let (of, option) = if self.family == Family::Internet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
+        let (of, option) = if self.family == Family::Inet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
         let is_enabled = self.stored_option(of, option).is_some_and(|value| value != 0);
         let (error, is_final) = meaning(notice);
         let remote = self.remote.as_ref().and_then(Address::internet).map(plain);
@@ -88,7 +88,7 @@ impl Socket {
             return;
         }
         if is_enabled && self.error_queue.len() < ERROR_QUEUE_MAX {
-            let to = Address::Internet(in_family(self.family, notice.remote));
+            let to = Address::Inet(in_family(self.family, notice.remote));
             let origin = if notice.from.is_ipv4() { SO_EE_ORIGIN_ICMP } else { SO_EE_ORIGIN_ICMP6 };
             // The UDP header is not part of the payload.
             let skipped = if port == 0 { 0 } else { 8 };
@@ -107,7 +107,7 @@ impl Sockets {
         let senders: Vec<SocketId> = if port == 0 {
             self.senders(notice)
         } else {
-            self.at_address(Style::Datagram, CARD, notice.local, Some(notice.remote)).into_iter().collect()
+            self.at_address(SockType::Datagram, CARD, notice.local, Some(notice.remote)).into_iter().collect()
         };
         for id in senders {
             if let Ok(socket) = self.get_mut(id) {
@@ -120,5 +120,5 @@ impl Sockets {
 /// The address of a host as the error queue shows it.
 #[must_use]
 pub fn host_address(family: Family, host: IpAddr) -> Address {
-    Address::Internet(in_family(family, SocketAddr::new(host, 0)))
+    Address::Inet(in_family(family, SocketAddr::new(host, 0)))
 }

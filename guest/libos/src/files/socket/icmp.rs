@@ -13,7 +13,7 @@ use super::address::{Address, in_family, plain};
 use super::names::LOOPBACK;
 use super::queue::{ControlMessage, Packet};
 use super::transfer::{Destination, SendRequest, gather, giving};
-use super::{Family, Socket, SocketId, Sockets, Style};
+use super::{Family, SockType, Socket, SocketId, Sockets};
 use crate::errno::Errno;
 use crate::uapi::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_RAW, SOL_RAW};
 
@@ -38,18 +38,18 @@ impl Socket {
     /// Whether it is a ping socket.
     #[must_use]
     pub fn is_echo(&self) -> bool {
-        self.family.is_internet() && self.style == Style::Datagram && matches!(self.protocol, IPPROTO_ICMP | IPPROTO_ICMPV6)
+        self.family.is_internet() && self.socket_type == SockType::Datagram && matches!(self.protocol, IPPROTO_ICMP | IPPROTO_ICMPV6)
     }
 
     /// Whether it is a raw IP socket.
     #[must_use]
     pub fn is_raw(&self) -> bool {
-        self.family.is_internet() && self.style == Style::Raw
+        self.family.is_internet() && self.socket_type == SockType::Raw
     }
 
     /// Whether its addresses match these two hosts, the first of them the cell's.
     fn joins(&self, local: IpAddr, remote: IpAddr) -> bool {
-        let is_family = local.is_ipv4() == (self.family == Family::Internet4);
+        let is_family = local.is_ipv4() == (self.family == Family::Inet);
         let host = |address: Option<SocketAddr>| address.map(plain).map(|address| address.ip()).filter(|host| !host.is_unspecified());
         let is_bound = host(self.local.internet()).is_none_or(|bound| bound == local);
         let is_connected = self.is_echo() || host(self.remote.as_ref().and_then(Address::internet)).is_none_or(|other| other == remote);
@@ -80,7 +80,7 @@ impl Socket {
 
     /// Whether its filter drops this type of message. IPv4's filter covers only the lowest types.
     fn shuts_out(&self, kind: u8) -> bool {
-        let is_known = self.family == Family::Internet6 || kind < 32;
+        let is_known = self.family == Family::Inet6 || kind < 32;
         is_known && self.filter[usize::from(kind / 32)] & 1 << (kind % 32) != 0
     }
 }
@@ -101,12 +101,12 @@ impl Sockets {
             return Err(Errno::EOPNOTSUPP);
         }
         let to = match (to, socket.remote.as_ref().and_then(Address::internet)) {
-            (Destination::Internet(to), _) => *to,
+            (Destination::Inet(to), _) => *to,
             (_, Some(remote)) => remote,
             _ => return Err(Errno::EDESTADDRREQ),
         };
         let to = self.reachable(id, to)?;
-        if to.is_ipv4() != (family == Family::Internet4) {
+        if to.is_ipv4() != (family == Family::Inet) {
             return Err(Errno::EINVAL);
         }
         let SendRequest { length, beside, give, .. } = sending;
@@ -164,7 +164,7 @@ impl Sockets {
                 continue;
             }
             let Message { local, remote, bytes, hops } = message;
-            let from = Address::Internet(in_family(socket.family, SocketAddr::new(*remote, 0)));
+            let from = Address::Inet(in_family(socket.family, SocketAddr::new(*remote, 0)));
             let header = if socket.is_raw() { header4(message) } else { Vec::new() };
             let packet = Packet { hops: Some((*hops).into()), class: Some(0), to: Some(*local), by, time: self.time() };
             let whole = [&header[..], bytes].concat();
@@ -195,7 +195,7 @@ impl Socket {
     /// Whether it has an IPPROTO_ICMP filter that is an option of this level.
     #[must_use]
     pub fn has_filter(&self, of: u32) -> bool {
-        let filter_level = if self.family == Family::Internet4 { SOL_RAW } else { IPPROTO_ICMPV6 };
+        let filter_level = if self.family == Family::Inet { SOL_RAW } else { IPPROTO_ICMPV6 };
         self.is_raw() && of == filter_level
     }
 }

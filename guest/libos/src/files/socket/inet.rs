@@ -18,7 +18,7 @@ use super::address::{Address, in_family, is_here, plain};
 use super::names::{CARD, EPHEMERAL_PORTS};
 use super::queue::{ControlMessage, Packet};
 use super::transfer::{SendRequest, gather, giving};
-use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
+use super::{Family, PeerCredentials, SockType, Socket, SocketId, Sockets, State};
 use crate::errno::Errno;
 use crate::uapi::IPPROTO_TCP;
 
@@ -277,10 +277,10 @@ impl Sockets {
 
     /// Creates a remote end with a remote address, as the peer of a local socket.
     fn open_remote_end(&mut self, family: Family, there: SocketAddr, here: SocketAddr) -> Result<SocketId, Errno> {
-        let remote_end = self.open(family, Style::Stream, IPPROTO_TCP, PeerCredentials::default())?;
+        let remote_end = self.open(family, SockType::Stream, IPPROTO_TCP, PeerCredentials::default())?;
         let socket = self.get_mut(remote_end)?;
-        socket.local = Address::Internet(in_family(family, there));
-        socket.remote = Some(Address::Internet(in_family(family, here)));
+        socket.local = Address::Inet(in_family(family, there));
+        socket.remote = Some(Address::Inet(in_family(family, here)));
         socket.remote_end = Some(RemoteEnd::default());
         Ok(remote_end)
     }
@@ -306,7 +306,7 @@ impl Sockets {
         self.get_mut(local_end).ok()?.local = local;
         self.bind_any_port(local_end).ok()?;
         let from = self.get(local_end).ok()?.local.internet()?;
-        self.get_mut(remote_end).ok()?.remote = Some(Address::Internet(in_family(family, from)));
+        self.get_mut(remote_end).ok()?.remote = Some(Address::Inet(in_family(family, from)));
         Some(plain(from))
     }
 
@@ -366,7 +366,7 @@ impl Sockets {
     /// The listener for a connection request, and whether its queue has space.
     #[must_use]
     pub fn listener_at(&self, here: SocketAddr, there: SocketAddr) -> Option<(SocketId, bool)> {
-        let listener = self.at_address(Style::Stream, CARD, here, Some(there))?;
+        let listener = self.at_address(SockType::Stream, CARD, here, Some(there))?;
         Some((listener, !self.is_full(listener)))
     }
 
@@ -376,7 +376,7 @@ impl Sockets {
     /// `ECONNREFUSED`: there is no listener any more, or its queue is full. `ENOMEM`.
     pub fn arrive(&mut self, here: SocketAddr, there: SocketAddr) -> Result<SocketId, Errno> {
         let (listener, _) = self.listener_at(here, there).filter(|(_, has_room)| *has_room).ok_or(Errno::ECONNREFUSED)?;
-        let family = if here.is_ipv4() { Family::Internet4 } else { Family::Internet6 };
+        let family = if here.is_ipv4() { Family::Inet } else { Family::Inet6 };
         let remote_end = self.open_remote_end(family, there, here)?;
         match self.establish(remote_end, listener) {
             Ok(_) => Ok(remote_end),
@@ -463,16 +463,16 @@ impl Sockets {
     /// Whether its receive queue has space, if a UDP socket is bound to the address.
     #[must_use]
     pub fn accepts_datagram(&self, here: SocketAddr, there: SocketAddr) -> Option<bool> {
-        let socket = self.get(self.at_address(Style::Datagram, CARD, here, Some(there))?).ok()?;
+        let socket = self.get(self.at_address(SockType::Datagram, CARD, here, Some(there))?).ok()?;
         Some(socket.queue.used() < socket.options.receive_buffer)
     }
 
     /// Delivers a received datagram.
     pub fn receive_datagram(&mut self, here: SocketAddr, there: SocketAddr, bytes: &[u8], hops: u8) {
-        let Some(target) = self.at_address(Style::Datagram, CARD, here, Some(there)) else { return };
+        let Some(target) = self.at_address(SockType::Datagram, CARD, here, Some(there)) else { return };
         let time = self.time();
         let Ok(socket) = self.get_mut(target) else { return };
-        let from = Address::Internet(in_family(socket.family, there));
+        let from = Address::Inet(in_family(socket.family, there));
         let packet = Packet { hops: Some(hops.into()), class: Some(0), to: Some(here.ip()), by: CARD, time };
         // Earlier datagrams of the same batch may have filled the queue.
         if socket.queue.used() >= socket.options.receive_buffer {

@@ -52,9 +52,9 @@ pub enum Family {
     /// Local sockets, with paths and abstract names.
     Unix,
     /// IPv4.
-    Internet4,
+    Inet,
     /// IPv6, including mapped IPv4.
-    Internet6,
+    Inet6,
     /// Routing messages.
     Netlink,
     /// Link-layer frames.
@@ -67,8 +67,8 @@ impl Family {
     pub const fn number(self) -> u16 {
         match self {
             Family::Unix => AF_UNIX,
-            Family::Internet4 => AF_INET,
-            Family::Internet6 => AF_INET6,
+            Family::Inet => AF_INET,
+            Family::Inet6 => AF_INET6,
             Family::Netlink => AF_NETLINK,
             Family::Packet => AF_PACKET,
         }
@@ -77,13 +77,13 @@ impl Family {
     /// Whether it is IPv4 or IPv6.
     #[must_use]
     pub const fn is_internet(self) -> bool {
-        matches!(self, Family::Internet4 | Family::Internet6)
+        matches!(self, Family::Inet | Family::Inet6)
     }
 }
 
 /// The type of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Style {
+pub enum SockType {
     /// A byte stream.
     Stream,
     /// Datagrams from any sender.
@@ -94,15 +94,15 @@ pub enum Style {
     Raw,
 }
 
-impl Style {
+impl SockType {
     /// Linux's number of the type.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
-            Style::Stream => SOCK_STREAM,
-            Style::Datagram => SOCK_DGRAM,
-            Style::Raw => SOCK_RAW,
-            Style::SeqPacket => SOCK_SEQPACKET,
+            SockType::Stream => SOCK_STREAM,
+            SockType::Datagram => SOCK_DGRAM,
+            SockType::Raw => SOCK_RAW,
+            SockType::SeqPacket => SOCK_SEQPACKET,
         }
     }
 }
@@ -151,7 +151,7 @@ pub struct Socket {
     /// Its address family.
     pub family: Family,
     /// Its type.
-    pub style: Style,
+    pub socket_type: SockType,
     /// Its protocol, by Linux's number.
     pub protocol: u32,
     /// Its inode number.
@@ -206,25 +206,25 @@ impl Socket {
     /// Whether it is a TCP socket.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
-        self.family.is_internet() && self.style == Style::Stream
+        self.family.is_internet() && self.socket_type == SockType::Stream
     }
 
     /// Whether it is a UDP socket.
     #[must_use]
     pub fn is_udp(&self) -> bool {
-        self.family.is_internet() && self.style == Style::Datagram && !self.is_echo()
+        self.family.is_internet() && self.socket_type == SockType::Datagram && !self.is_echo()
     }
 
     /// Whether it sends and receives only over a connection.
     #[must_use]
     pub fn needs_connection(&self) -> bool {
-        matches!(self.style, Style::Stream | Style::SeqPacket)
+        matches!(self.socket_type, SockType::Stream | SockType::SeqPacket)
     }
 
     /// Its address before it is bound; of raw sockets it contains the protocol.
     fn unnamed(&self) -> Address {
         match packets::unbound(self.family, self.protocol) {
-            Address::Internet(none) if self.is_raw() => Address::Internet(SocketAddr::new(none.ip(), self.protocol as u16)),
+            Address::Inet(none) if self.is_raw() => Address::Inet(SocketAddr::new(none.ip(), self.protocol as u16)),
             none => none,
         }
     }
@@ -300,7 +300,7 @@ impl Sockets {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn open(&mut self, family: Family, style: Style, protocol: u32, credentials: PeerCredentials) -> Result<SocketId, Errno> {
+    pub fn open(&mut self, family: Family, socket_type: SockType, protocol: u32, credentials: PeerCredentials) -> Result<SocketId, Errno> {
         let index = if let Some(index) = self.free.pop() {
             index
         } else {
@@ -312,13 +312,13 @@ impl Sockets {
         let number = self.last_number;
         self.sockets[index] = Some(Socket {
             family,
-            style,
+            socket_type,
             protocol,
             number,
             state: State::Idle,
             local: Address::none(family),
             remote: None,
-            options: SocketOptions::new(family, style),
+            options: SocketOptions::new(family, socket_type),
             error: None,
             error_queue: VecDeque::new(),
             filter: [0; 8],
@@ -359,9 +359,9 @@ impl Sockets {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn pair(&mut self, style: Style, protocol: u32, credentials: PeerCredentials) -> Result<[SocketId; 2], Errno> {
-        let first = self.open(Family::Unix, style, protocol, credentials)?;
-        let second = match self.open(Family::Unix, style, protocol, credentials) {
+    pub fn pair(&mut self, socket_type: SockType, protocol: u32, credentials: PeerCredentials) -> Result<[SocketId; 2], Errno> {
+        let first = self.open(Family::Unix, socket_type, protocol, credentials)?;
+        let second = match self.open(Family::Unix, socket_type, protocol, credentials) {
             Ok(second) => second,
             Err(error) => {
                 self.remove(first);

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use super::address::{Address, in_family, plain};
-use super::{Family, Socket, SocketId, Sockets, State, Style};
+use super::{Family, SockType, Socket, SocketId, Sockets, State};
 use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
 
@@ -28,13 +28,13 @@ pub enum UnixName {
     /// A file.
     Node(NodeId),
     /// An abstract name, separate for each socket type.
-    Abstract(Style, Box<[u8]>),
+    Abstract(SockType, Box<[u8]>),
 }
 
 /// A port of TCP or UDP, or the identifier of a ping socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port {
-    style: Style,
+    socket_type: SockType,
     is_echo: bool,
     number: u16,
 }
@@ -42,7 +42,7 @@ pub struct Port {
 impl Port {
     /// The port of a number for a socket's protocol.
     fn of(socket: &Socket, number: u16) -> Port {
-        Port { style: socket.style, is_echo: socket.is_echo(), number }
+        Port { socket_type: socket.socket_type, is_echo: socket.is_echo(), number }
     }
 }
 
@@ -61,7 +61,7 @@ impl Sockets {
     /// `EADDRINUSE`; `EINVAL`: it is bound already.
     pub fn bind_abstract(&mut self, id: SocketId, name: &[u8]) -> Result<(), Errno> {
         self.check_nameless(id)?;
-        let key = UnixName::Abstract(self.get(id)?.style, name.into());
+        let key = UnixName::Abstract(self.get(id)?.socket_type, name.into());
         if self.names.contains_key(&key) {
             return Err(Errno::EADDRINUSE);
         }
@@ -109,9 +109,9 @@ impl Sockets {
     ///
     /// # Errors
     /// `ECONNREFUSED`: there is none; `EPROTOTYPE`: its type differs.
-    pub fn named(&self, name: &UnixName, style: Style) -> Result<SocketId, Errno> {
+    pub fn named(&self, name: &UnixName, socket_type: SockType) -> Result<SocketId, Errno> {
         let id = *self.names.get(name).ok_or(Errno::ECONNREFUSED)?;
-        if self.get(id)?.style == style { Ok(id) } else { Err(Errno::EPROTOTYPE) }
+        if self.get(id)?.socket_type == socket_type { Ok(id) } else { Err(Errno::EPROTOTYPE) }
     }
 
     /// Binds a TCP or UDP socket to an address; port 0: an ephemeral port.
@@ -126,7 +126,7 @@ impl Sockets {
         if socket.is_raw() {
             // A raw socket's port is its protocol, regardless of the request.
             let bound = SocketAddr::new(in_family(socket.family, address).ip(), socket.protocol as u16);
-            self.get_mut(id)?.local = Address::Internet(bound);
+            self.get_mut(id)?.local = Address::Inet(bound);
             return Ok(());
         }
         if (1..PRIVILEGED).contains(&address.port()) && !may_be_low && !socket.is_echo() {
@@ -168,7 +168,7 @@ impl Sockets {
     fn claim_port(&mut self, id: SocketId, address: SocketAddr) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
         let port = Port::of(socket, address.port());
-        socket.local = Address::Internet(in_family(socket.family, address));
+        socket.local = Address::Inet(in_family(socket.family, address));
         socket.port = Some(port);
         self.ports.entry(port).or_default().push(id);
         Ok(())
@@ -254,14 +254,14 @@ impl Sockets {
     }
 
     /// The sockets bound to a port.
-    fn at_port(&self, style: Style, number: u16) -> impl Iterator<Item = SocketId> {
-        self.ports.get(&Port { style, is_echo: false, number }).into_iter().flatten().copied()
+    fn at_port(&self, socket_type: SockType, number: u16) -> impl Iterator<Item = SocketId> {
+        self.ports.get(&Port { socket_type, is_echo: false, number }).into_iter().flatten().copied()
     }
 
     /// The socket that receives packets to an address from another: the one with the most specific binding. `by`: the interface on which
     /// they arrive.
     #[must_use]
-    pub fn at_address(&self, style: Style, by: u32, to: SocketAddr, from: Option<SocketAddr>) -> Option<SocketId> {
+    pub fn at_address(&self, socket_type: SockType, by: u32, to: SocketAddr, from: Option<SocketAddr>) -> Option<SocketId> {
         let to = plain(to);
         let precision = |id: &SocketId| {
             let socket = self.get(*id).ok().filter(|socket| socket.options.interface.is_none_or(|only| only == by))?;
@@ -269,16 +269,16 @@ impl Sockets {
             let host = plain(local).ip();
             let is_any = host.is_unspecified();
             let takes = if is_any { covers(host, socket.options.is_v6_only, to.ip()) } else { host == to.ip() };
-            let is_remote = match (style, socket.remote.as_ref().and_then(Address::internet)) {
-                (Style::Datagram, Some(remote)) if Some(plain(remote)) != from.map(plain) => return None,
-                (Style::Datagram, remote) => remote.is_some(),
+            let is_remote = match (socket_type, socket.remote.as_ref().and_then(Address::internet)) {
+                (SockType::Datagram, Some(remote)) if Some(plain(remote)) != from.map(plain) => return None,
+                (SockType::Datagram, remote) => remote.is_some(),
                 _ if !socket.listens() => return None,
                 _ => false,
             };
-            let is_same_family = to.is_ipv6() == (socket.family == Family::Internet6);
+            let is_same_family = to.is_ipv6() == (socket.family == Family::Inet6);
             takes.then_some((is_remote, !is_any, is_same_family))
         };
-        let found: Vec<_> = self.at_port(style, to.port()).filter_map(|id| precision(&id).map(|precision| (precision, id))).collect();
+        let found: Vec<_> = self.at_port(socket_type, to.port()).filter_map(|id| precision(&id).map(|precision| (precision, id))).collect();
         let (best, last) = *found.iter().max_by_key(|(precision, _)| *precision)?;
         let equals: Vec<SocketId> = found.into_iter().filter(|(precision, _)| *precision == best).map(|(_, id)| id).collect();
         let share = |id: &SocketId| self.get(*id).is_ok_and(|socket| socket.options.shares_port);

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Family, Socket, State, Style};
+use super::{Family, SockType, Socket, State};
 use crate::errno::Errno;
 use crate::uapi::{
     IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND, IP_MTU_DISCOVER, IP_MULTICAST_ALL, IP_MULTICAST_LOOP, IP_MULTICAST_TTL, IP_OPTIONS, IP_PKTINFO,
@@ -147,8 +147,8 @@ pub enum Value {
 impl SocketOptions {
     /// The options of a new socket.
     #[must_use]
-    pub fn new(family: Family, style: Style) -> SocketOptions {
-        let is_tcp = family.is_internet() && style == Style::Stream;
+    pub fn new(family: Family, socket_type: SockType) -> SocketOptions {
+        let is_tcp = family.is_internet() && socket_type == SockType::Stream;
         SocketOptions {
             reuses_address: false,
             shares_port: false,
@@ -190,11 +190,11 @@ impl Socket {
         match level {
             SOL_SOCKET => true,
             SOL_IP => self.family.is_internet(),
-            SOL_IPV6 => self.family == Family::Internet6,
+            SOL_IPV6 => self.family == Family::Inet6,
             SOL_TCP => self.is_tcp(),
             SOL_UDP => self.is_udp(),
             SOL_UDPLITE => self.protocol == SOL_UDPLITE,
-            SOL_RAW => self.is_raw() && self.family == Family::Internet6,
+            SOL_RAW => self.is_raw() && self.family == Family::Inet6,
             SOL_PACKET => self.family == Family::Packet,
             SOL_NETLINK => self.family == Family::Netlink,
             _ => false,
@@ -203,7 +203,7 @@ impl Socket {
 
     /// The error for an unknown level or option.
     fn unknown(&self, level: u32, is_set: bool) -> Errno {
-        let has_levels = self.family == Family::Internet6 || self.family == Family::Internet4 && is_set;
+        let has_levels = self.family == Family::Inet6 || self.family == Family::Inet && is_set;
         if self.has_options_of(level) || has_levels { Errno::ENOPROTOOPT } else { Errno::EOPNOTSUPP }
     }
 
@@ -239,7 +239,7 @@ impl Socket {
             (SOL_SOCKET, SO_TYPE | SO_PROTOCOL | SO_DOMAIN | SO_ERROR | SO_ACCEPTCONN | SO_PEERCRED) => {
                 return Err(Errno::ENOPROTOOPT);
             }
-            (SOL_IPV6, IPV6_V6ONLY) if self.family == Family::Internet6 => {
+            (SOL_IPV6, IPV6_V6ONLY) if self.family == Family::Inet6 => {
                 if self.port.is_some() {
                     return Err(Errno::EINVAL);
                 }
@@ -301,7 +301,7 @@ impl Socket {
             (SOL_SOCKET, SO_SNDBUF) => options.send_buffer as u32,
             (SOL_SOCKET, SO_RCVBUF) => options.receive_buffer as u32,
             (SOL_SOCKET, SO_RCVLOWAT) => options.low_mark,
-            (SOL_SOCKET, SO_TYPE) => self.style.number(),
+            (SOL_SOCKET, SO_TYPE) => self.socket_type.number(),
             (SOL_SOCKET, SO_PROTOCOL) => self.protocol,
             (SOL_SOCKET, SO_DOMAIN) => self.family.number().into(),
             (SOL_SOCKET, SO_ACCEPTCONN) => self.listens().into(),
@@ -315,7 +315,7 @@ impl Socket {
                     &self.peer_credentials.map_or(none, |credentials| [credentials.process, credentials.user, credentials.group]),
                 ));
             }
-            (SOL_IPV6, IPV6_V6ONLY) if self.family == Family::Internet6 => options.is_v6_only.into(),
+            (SOL_IPV6, IPV6_V6ONLY) if self.family == Family::Inet6 => options.is_v6_only.into(),
             (SOL_TCP, TCP_CONGESTION) if self.is_tcp() => return Ok(Value::Bytes(CONGESTION.to_vec())),
             // Packets have no IP options.
             (SOL_IP, IP_OPTIONS) if self.family.is_internet() => return Ok(Value::Bytes(Vec::new())),

@@ -7,7 +7,7 @@ use super::inet::NetworkRequest;
 use super::names::{CARD, LOOPBACK};
 use super::queue::{ControlMessage, Packet};
 use super::transfer::{Destination, SendRequest, gather, giving};
-use super::{Family, SocketId, Sockets, Style};
+use super::{Family, SockType, SocketId, Sockets};
 use crate::errno::Errno;
 use crate::uapi::{ARPHRD_ETHER, ETH_P_ALL};
 
@@ -47,16 +47,16 @@ impl Sockets {
         socket.take_error()?;
         let Address::Link(bound) = socket.local else { return Err(Errno::EINVAL) };
         let to = if let Destination::Link(to) = to { *to } else { LinkAddress { mac: None, ..bound } };
-        let (style, kind) = (socket.style, if to.protocol == 0 { socket.protocol as u16 } else { to.protocol });
+        let (socket_type, kind) = (socket.socket_type, if to.protocol == 0 { socket.protocol as u16 } else { to.protocol });
         let card = self.outside.card.filter(|_| to.index == CARD || to.index == 0 && bound.index == CARD).ok_or(Errno::ENXIO)?;
-        let header = if style == Style::Raw { HEADER } else { 0 };
+        let header = if socket_type == SockType::Raw { HEADER } else { 0 };
         if length > card.mtu + header {
             return Err(Errno::EMSGSIZE);
         }
         let carried = gather(length, give)?;
-        let frame = match (style, to.mac) {
-            (Style::Raw, _) if length < HEADER => return Err(Errno::EINVAL),
-            (Style::Raw, _) => carried,
+        let frame = match (socket_type, to.mac) {
+            (SockType::Raw, _) if length < HEADER => return Err(Errno::EINVAL),
+            (SockType::Raw, _) => carried,
             (_, None) => return Err(Errno::EINVAL),
             (_, Some(mac)) => [&mac[..], &card.mac, &kind.to_be_bytes(), &carried].concat(),
         };
@@ -80,7 +80,7 @@ impl Sockets {
             if !is_here || socket.protocol != ETH_P_ALL && socket.protocol != u32::from(kind) {
                 continue;
             }
-            let bytes = if socket.style == Style::Raw { frame } else { carried };
+            let bytes = if socket.socket_type == SockType::Raw { frame } else { carried };
             let accepted = socket.program.as_ref().map_or(bytes.len(), |program| program.run(bytes)).min(bytes.len());
             // A frame that does not fit is dropped.
             if accepted == 0 || socket.queue.used() >= socket.options.receive_buffer {

@@ -2,7 +2,7 @@
 //! Readiness of sockets, as events of `poll`.
 
 use super::transfer::is_full_for_others;
-use super::{Family, SocketId, Sockets, State, Style};
+use super::{Family, SockType, SocketId, Sockets, State};
 use crate::files::poll::{READING, WRITING};
 use crate::uapi::{POLLERR, POLLHUP, POLLPRI, POLLRDHUP, POLLWRBAND};
 
@@ -50,9 +50,9 @@ impl Sockets {
             return socket.sends_ended || self.outside.room(remote_end) > 0;
         }
         let used = other.queue.used();
-        match (socket.family, socket.style) {
-            (Family::Internet4 | Family::Internet6, Style::Stream) => socket.sends_ended || used * 3 <= limit * 2,
-            (Family::Unix, Style::Datagram) if other.peer() != Some(id) => !is_full_for_others(other),
+        match (socket.family, socket.socket_type) {
+            (Family::Inet | Family::Inet6, SockType::Stream) => socket.sends_ended || used * 3 <= limit * 2,
+            (Family::Unix, SockType::Datagram) if other.peer() != Some(id) => !is_full_for_others(other),
             (Family::Unix, _) => used * 4 <= limit,
             _ => true,
         }

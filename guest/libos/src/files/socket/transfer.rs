@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use super::address::{Address, LinkAddress, in_family, plain};
 use super::names::LOOPBACK;
 use super::queue::{ControlMessage, Packet, ReceiveResult};
-use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
+use super::{Family, PeerCredentials, SockType, Socket, SocketId, Sockets, State};
 use crate::errno::Errno;
 use crate::uapi::{IP_TOS, IP_TTL, IPV6_TCLASS, IPV6_UNICAST_HOPS, SO_OOBINLINE, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_UDP, UDP_CORK};
 
@@ -27,7 +27,7 @@ pub enum Destination {
     /// This Unix socket.
     Unix(SocketId),
     /// This address.
-    Internet(SocketAddr),
+    Inet(SocketAddr),
     /// A link-layer address on an interface.
     Link(LinkAddress),
 }
@@ -115,14 +115,14 @@ impl Sockets {
     /// `ENOTCONN`, `EDESTADDRREQ`, `EISCONN`, `EOPNOTSUPP`, `EMSGSIZE`, `EPERM`, `EFAULT`, `ENOMEM`.
     pub fn send(&mut self, id: SocketId, to: &Destination, sending: SendRequest<'_>) -> Result<usize, Errno> {
         let socket = self.get(id)?;
-        match (socket.family, socket.style) {
-            (Family::Unix, Style::Stream) => self.send_stream(id, to, sending),
-            (Family::Unix, Style::SeqPacket) => self.send_packet(id, sending),
-            (Family::Unix, Style::Datagram) => self.send_datagram(id, to, sending),
-            (_, Style::Stream) => self.send_tcp(id, sending),
-            (Family::Internet4 | Family::Internet6, _) if socket.is_udp() => self.send_pieces(id, to, sending),
-            (Family::Internet4 | Family::Internet6, _) => self.send_message(id, to, sending),
-            (Family::Unix, Style::Raw) => Err(Errno::EOPNOTSUPP),
+        match (socket.family, socket.socket_type) {
+            (Family::Unix, SockType::Stream) => self.send_stream(id, to, sending),
+            (Family::Unix, SockType::SeqPacket) => self.send_packet(id, sending),
+            (Family::Unix, SockType::Datagram) => self.send_datagram(id, to, sending),
+            (_, SockType::Stream) => self.send_tcp(id, sending),
+            (Family::Inet | Family::Inet6, _) if socket.is_udp() => self.send_pieces(id, to, sending),
+            (Family::Inet | Family::Inet6, _) => self.send_message(id, to, sending),
+            (Family::Unix, SockType::Raw) => Err(Errno::EOPNOTSUPP),
             (Family::Packet, _) => self.send_frame(id, to, sending),
             (Family::Netlink, _) => Err(Errno::EOPNOTSUPP),
         }
@@ -314,8 +314,8 @@ impl Sockets {
         self.bind_any_port(id)?;
         let socket = self.get(id)?;
         let to = match (to, socket.remote.as_ref().and_then(Address::internet)) {
-            (Destination::Internet(to), _) if to.port() == 0 => return Err(Errno::EINVAL),
-            (Destination::Internet(to), _) => *to,
+            (Destination::Inet(to), _) if to.port() == 0 => return Err(Errno::EINVAL),
+            (Destination::Inet(to), _) => *to,
             (_, Some(remote)) => remote,
             _ => return Err(Errno::EDESTADDRREQ),
         };
@@ -333,14 +333,14 @@ impl Sockets {
         if !self.outside.is_own(to.ip()) {
             return self.send_outside([from, to], packet.hops, sending);
         }
-        let Some(target) = self.at_address(Style::Datagram, LOOPBACK, to, Some(from)) else {
+        let Some(target) = self.at_address(SockType::Datagram, LOOPBACK, to, Some(from)) else {
             let bytes = gather(sending.length, sending.give)?;
             self.get_mut(id)?.process_refusal([from, to], &bytes);
             return Ok(bytes.len());
         };
         let time = self.time();
         let other = self.get_mut(target)?;
-        let from = Address::Internet(in_family(other.family, from));
+        let from = Address::Inet(in_family(other.family, from));
         // A datagram that does not fit is dropped, as on any network.
         if other.queue.used() < other.options.receive_buffer {
             let packet = Packet { time, ..packet };
@@ -405,7 +405,7 @@ impl Sockets {
     pub fn receive_urgent(&mut self, id: SocketId, receiving: ReceiveRequest<'_>) -> Result<ReceiveResult, Errno> {
         let socket = self.get_mut(id)?;
         if !socket.is_tcp() {
-            return Err(if socket.style == Style::Stream { Errno::EINVAL } else { Errno::EOPNOTSUPP });
+            return Err(if socket.socket_type == SockType::Stream { Errno::EINVAL } else { Errno::EOPNOTSUPP });
         }
         let byte = socket.queue.take_urgent(receiving.peeks).ok_or(Errno::EINVAL)?;
         let bytes = if receiving.room > 0 { (receiving.take)(&[byte]) } else { 0 };
@@ -416,8 +416,8 @@ impl Sockets {
         let ReceiveRequest { room, peeks, waits, take } = receiving;
         let socket = self.get_mut(id)?;
         let is_tcp = socket.is_tcp();
-        match socket.style {
-            Style::Stream => {
+        match socket.socket_type {
+            SockType::Stream => {
                 match socket.state {
                     State::Connected(_) => {}
                     _ if !is_tcp => return Err(Errno::EINVAL),
@@ -440,14 +440,14 @@ impl Sockets {
                     _ => Err(Errno::EAGAIN),
                 }
             }
-            Style::Datagram | Style::SeqPacket | Style::Raw => {
-                if socket.style == Style::SeqPacket && socket.peer().is_none() {
+            SockType::Datagram | SockType::SeqPacket | SockType::Raw => {
+                if socket.socket_type == SockType::SeqPacket && socket.peer().is_none() {
                     return Err(Errno::ENOTCONN);
                 }
                 socket.take_error()?;
                 match socket.queue.take_whole(room, peeks, take)? {
                     Some(received) => Ok(received),
-                    None if socket.reads_ended && (waits || socket.style == Style::SeqPacket) => Ok(ReceiveResult::default()),
+                    None if socket.reads_ended && (waits || socket.socket_type == SockType::SeqPacket) => Ok(ReceiveResult::default()),
                     None => Err(Errno::EAGAIN),
                 }
             }

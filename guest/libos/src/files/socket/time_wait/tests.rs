@@ -8,7 +8,7 @@ use std::vec::Vec;
 use std::{thread_local, vec};
 
 use super::super::transfer::ReceiveRequest;
-use super::super::{Family, PeerCredentials, SocketId, Sockets, Style};
+use super::super::{Family, PeerCredentials, SockType, SocketId, Sockets};
 use super::{TIME_WAIT_MAX, TIMEWAIT_LEN};
 use crate::errno::Errno;
 use crate::uapi::{IPPROTO_TCP, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_FIN_WAIT2, TCP_TIME_WAIT};
@@ -28,7 +28,7 @@ fn sockets() -> Sockets {
 }
 
 fn stream(sockets: &mut Sockets, reuses: bool) -> SocketId {
-    let id = sockets.open(Family::Internet4, Style::Stream, IPPROTO_TCP, PeerCredentials::default()).expect("there is memory");
+    let id = sockets.open(Family::Inet, SockType::Stream, IPPROTO_TCP, PeerCredentials::default()).expect("there is memory");
     sockets.get_mut(id).expect("it is open").options.reuses_address = reuses;
     id
 }
