@@ -26,7 +26,7 @@ use std::time::Duration;
 const PUBLIC: &str = "public";
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunOptions {
     /// Connect the program to this terminal in raw mode: it receives every key and may draw on the whole window
     #[arg(short = 't', long = "tty")]
     pub(crate) terminal: bool,
@@ -154,7 +154,7 @@ pub(crate) struct ViewOptions {
     pub(crate) volumes: Vec<VolumeSpec>,
 }
 
-impl Run {
+impl RunOptions {
     /// The first option that a nested cell does not support.
     pub(crate) fn unsupported_inside(&self) -> Option<&'static str> {
         let options = [
@@ -346,7 +346,7 @@ impl From<&LimitOptions> for Limits {
     }
 }
 
-impl Run {
+impl RunOptions {
     /// The cell's host name.
     pub(crate) fn host_name(&self) -> Option<String> {
         self.host_name.clone().or_else(|| self.name.clone())

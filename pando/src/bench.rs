@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// Options of `pando bench`.
 #[derive(Debug, Args)]
-pub(crate) struct Bench {
+pub(crate) struct BenchArguments {
     /// The benchmark [default: list all]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(pando_bench::NAMES))]
     pub(crate) name: Option<String>,
@@ -37,7 +37,7 @@ pub(crate) struct Bench {
 }
 
 /// Runs a benchmark and prints its rows as they come. Without a name, lists the benchmarks.
-pub(crate) fn bench(options: &Bench) -> Result<u8, Failure> {
+pub(crate) fn bench(options: &BenchArguments) -> Result<u8, Failure> {
     let mut output = std::io::stdout();
     let Some(name) = &options.name else {
         writeln!(output, "{}", NAMES.join("\n"))?;

@@ -32,7 +32,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const CELL_VIEW: &str = "cell ";
 
 #[derive(Debug, Args)]
-pub(crate) struct Checkpoint {
+pub(crate) struct CheckpointOptions {
     /// Write a checkpoint each time that this time has passed: 10s, 5m
     #[arg(long, value_name = "TIME", value_parser = size::duration)]
     every: Duration,
@@ -54,7 +54,7 @@ pub(crate) struct Checkpoint {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Restore {
+pub(crate) struct RestoreOptions {
     /// The directory of the checkpoints. The newest one is used, or that with NUMBER
     #[arg(value_name = "DIR[@NUMBER]", value_parser = OsStringValueParser::new().try_map(checkpoint_name), value_hint = ValueHint::DirPath)]
     checkpoint: (PathBuf, Option<u32>),
@@ -95,7 +95,7 @@ fn checkpoint_name(text: OsString) -> std::result::Result<(PathBuf, Option<u32>)
 ///
 /// # Errors
 /// The directory has checkpoints, the cell cannot be made, or a stream failed.
-pub(crate) fn checkpoint(options: &Checkpoint) -> std::result::Result<u8, Failure> {
+pub(crate) fn checkpoint(options: &CheckpointOptions) -> std::result::Result<u8, Failure> {
     let Some(device) = nested::device()? else {
         return Err(Failure::Nested(start_checkpointer(options).unwrap_or_else(|error| error)));
     };
@@ -114,7 +114,7 @@ pub(crate) fn checkpoint(options: &Checkpoint) -> std::result::Result<u8, Failur
 ///
 /// # Errors
 /// There is no checkpoint that can be used here, the cell cannot be made, or a stream failed.
-pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
+pub(crate) fn restore(options: &RestoreOptions) -> std::result::Result<u8, Failure> {
     let Some(device) = nested::device()? else {
         return Err(Failure::Nested(start_restorer(options).unwrap_or_else(|error| error)));
     };
@@ -225,7 +225,7 @@ fn check(stored: &RestoreRequirements, here: &RestoreRequirements) -> Result<()>
 }
 
 /// Creates the directory, and writes the program to it. Returns the directory's path and the program.
-fn prepare(options: &Checkpoint) -> Result<(PathBuf, CheckpointedProgram)> {
+fn prepare(options: &CheckpointOptions) -> Result<(PathBuf, CheckpointedProgram)> {
     let failed = |error: Error| cannot_use(&options.output, &error);
     // A refused command leaves no directory.
     check_directory(&host::absolute(&options.output)?)?;
@@ -245,7 +245,7 @@ fn prepare(options: &Checkpoint) -> Result<(PathBuf, CheckpointedProgram)> {
 }
 
 /// Replaces this process by the same command in a cell. Returns the error if that fails.
-fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
+fn start_checkpointer(options: &CheckpointOptions) -> Result<Error> {
     let (path, checkpointed) = prepare(options)?;
     let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
     inside.extend(["-o".into(), CHECKPOINTS.into()]);
@@ -255,7 +255,7 @@ fn start_checkpointer(options: &Checkpoint) -> Result<Error> {
 }
 
 /// The same for a restored program.
-fn start_restorer(options: &Restore) -> Result<Error> {
+fn start_restorer(options: &RestoreOptions) -> Result<Error> {
     let (directory, number) = &options.checkpoint;
     let path = directory.canonicalize().map_err(|error| cannot_use(directory, &error))?;
     check_directory(&path)?;

@@ -2,22 +2,24 @@
 //! The command line's grammar.
 
 use crate::api::CellState;
-use crate::arguments::Run;
-use crate::bench::Bench;
-use crate::checkpoint::{Checkpoint, Restore};
-use crate::client::{AttachOptions, CommitOptions, Exec, InspectOptions, Kill, Logs, RemoveOptions, Sleepers, StopOptions};
-use crate::clone::Clone;
+use crate::arguments::RunOptions;
+use crate::bench::BenchArguments;
+use crate::checkpoint::{CheckpointOptions, RestoreOptions};
+use crate::client::{
+    AttachOptions, CommitOptions, ExecOptions, InspectOptions, KillOptions, LogsOptions, RemoveOptions, SleepOptions, StopOptions,
+};
+use crate::clone::CloneOptions;
 use crate::completion;
-use crate::debug::Debug;
-use crate::doctor::Doctor;
+use crate::debug::DebugOptions;
+use crate::doctor::DoctorOptions;
 use crate::help;
 use crate::images;
-use crate::page::Page;
+use crate::page::PageOptions;
 use crate::pull::PullOptions;
-use crate::service::Serve;
+use crate::service::ServeOptions;
 use crate::templates;
 use crate::token;
-use crate::trace::Trace;
+use crate::trace::TraceOptions;
 use crate::volume;
 use clap::{Parser, Subcommand};
 use clap_complete::ArgValueCandidates;
@@ -36,17 +38,17 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a Linux program in a cell of its own
     #[command(after_help = help::after_help(), override_usage = "pando run [OPTIONS] PROGRAM [ARGS]...")]
-    Run(Box<Run>),
+    Run(Box<RunOptions>),
     /// Clone a template: its program continues where it was frozen, without starting again
     #[command(override_usage = "pando clone [OPTIONS] TEMPLATE [ARGS]...")]
-    Clone(Box<Clone>),
+    Clone(Box<CloneOptions>),
     /// Create and manage templates: started programs to be cloned
     Template {
         #[command(subcommand)]
         command: templates::Command,
     },
     /// Serve templates and cells to programs on a Unix socket (HTTP and JSON)
-    Serve(Serve),
+    Serve(ServeOptions),
     /// List the cells of `pando serve`
     Ps {
         /// Include cells that have ended
@@ -73,13 +75,13 @@ pub(crate) enum Command {
     },
     /// Start another program in a cell of `pando serve`
     #[command(override_usage = "pando exec [OPTIONS] CELL PROGRAM [ARGS]...")]
-    Exec(Exec),
+    Exec(ExecOptions),
     /// Print the output of a cell of `pando serve`
-    Logs(Logs),
+    Logs(LogsOptions),
     /// Connect to the output, the input and the signals of a cell of `pando serve`
     Attach(AttachOptions),
     /// Terminate cells of `pando serve`, or send their programs a signal
-    Kill(Kill),
+    Kill(KillOptions),
     /// Ask cells of `pando serve` to end, and terminate them if they do not
     Stop(StopOptions),
     /// Remove cells of `pando serve` that have ended, with their output
@@ -89,9 +91,9 @@ pub(crate) enum Command {
     /// Make a container image of the files of a cell of `pando serve`
     Commit(CommitOptions),
     /// Put idle cells of `pando serve` to sleep: their memory is compressed and moved to swap space
-    Sleep(Sleepers),
+    Sleep(SleepOptions),
     /// Wake up sleeping cells of `pando serve`
-    Wake(Sleepers),
+    Wake(SleepOptions),
     /// Print the state of `pando serve`, or what one of its cells used
     Stats {
         /// The cell's number or name, as in `pando ps`
@@ -120,23 +122,23 @@ pub(crate) enum Command {
     },
     /// Debug a program in a cell, or a running cell, with gdb: `gdb PROGRAM -ex 'target remote | pando debug PROGRAM'`
     #[command(override_usage = "pando debug [OPTIONS] CELL\n       pando debug [OPTIONS] PROGRAM [ARGS]...")]
-    Debug(Debug),
+    Debug(DebugOptions),
     /// Print the system calls of a program in a cell, and refuse some
     #[command(override_usage = "pando trace [OPTIONS] PROGRAM [ARGS]...")]
-    Trace(Trace),
+    Trace(TraceOptions),
     /// Run a program in a cell with less memory than it needs, and keep the rest in a swap file
     #[command(override_usage = "pando page [OPTIONS] --memory SIZE --swap FILE PROGRAM [ARGS]...")]
-    Page(Page),
+    Page(PageOptions),
     /// Run a program in a cell, and write its whole state to a directory at intervals, for `pando restore`
     #[command(override_usage = "pando checkpoint [OPTIONS] --every TIME -o DIR PROGRAM [ARGS]...")]
-    Checkpoint(Checkpoint),
+    Checkpoint(CheckpointOptions),
     /// Continue a program from a checkpoint that `pando checkpoint` has written
     #[command(override_usage = "pando restore [OPTIONS] DIR[@NUMBER]")]
-    Restore(Restore),
+    Restore(RestoreOptions),
     /// Check whether and how Pando runs on this host
-    Doctor(Doctor),
+    Doctor(DoctorOptions),
     /// Measure Pando against the host, side by side in one run
-    Bench(Bench),
+    Bench(BenchArguments),
     /// Print the completion script for a shell
     Completions {
         /// The shell

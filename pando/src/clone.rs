@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 /// Options of `pando clone`.
 #[derive(Debug, Args)]
-pub(crate) struct Clone {
+pub(crate) struct CloneOptions {
     /// Create N clones
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
@@ -111,7 +111,7 @@ pub(crate) struct Clone {
     words: Vec<OsString>,
 }
 
-impl Clone {
+impl CloneOptions {
     /// The options as a request to `pando serve`; `None` if the service does not support them.
     fn request(&self) -> Option<NewCell> {
         let TemplateRef::Stored(name) = &self.template else { return None };
@@ -184,7 +184,7 @@ pub(crate) struct ReadyTemplate {
 ///
 /// # Errors
 /// There is no such template, or the host cannot run it.
-pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
+pub(crate) fn clone(options: &CloneOptions) -> Result<u8, Failure> {
     let is_single = options.count == 1 && options.output.is_none();
     let is_for_one = options.stats.is_some() || options.connection.is_some() || options.network.is_some();
     if !is_single && is_for_one && !options.detach {
@@ -261,7 +261,7 @@ fn attach(request: &NewCell) -> Result<Option<u8>, Failure> {
 
 /// Runs one clone with the streams of this process.
 fn single(
-    options: &Clone,
+    options: &CloneOptions,
     ready: &ReadyTemplate,
     view: PreparedView,
     (network, observer): (PreparedNetwork, &TerminalObserver),

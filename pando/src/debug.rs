@@ -30,7 +30,7 @@ const PIECE: usize = 16 << 10;
 
 #[derive(Debug, Args)]
 #[command(mut_arg("words", |words| words.value_name("CELL | PROGRAM [ARGS]").help(TARGET).add(ArgValueCandidates::new(completion::cells))))]
-pub(crate) struct Debug {
+pub(crate) struct DebugOptions {
     /// Wait for gdb at this port of 127.0.0.1 instead of standard input and output, which are then the program's: `target remote :PORT`
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
@@ -51,7 +51,7 @@ Otherwise the program (a path, or a name to find in PATH) and its arguments. `--
 ///
 /// # Errors
 /// The cell cannot be made or debugged, or gdb breaks the protocol.
-pub(crate) fn debug(options: &Debug) -> Result<u8, Failure> {
+pub(crate) fn debug(options: &DebugOptions) -> Result<u8, Failure> {
     if let Some((client, cell)) = running_cell(options)? {
         return attach(options, &client, cell);
     }
@@ -68,7 +68,7 @@ pub(crate) fn debug(options: &Debug) -> Result<u8, Failure> {
 }
 
 /// The service and the running cell that the only word names. `None`: it names a program.
-fn running_cell(options: &Debug) -> Result<Option<(Client, &str)>, Failure> {
+fn running_cell(options: &DebugOptions) -> Result<Option<(Client, &str)>, Failure> {
     let word = options.program.only_word().and_then(OsStr::to_str);
     let Some(cell) = word.filter(|word| options::cell(word).is_ok()) else {
         return if options.process.is_some() { Err(Failure::NoCellToDebug) } else { Ok(None) };
@@ -85,7 +85,7 @@ fn running_cell(options: &Debug) -> Result<Option<(Client, &str)>, Failure> {
 }
 
 /// Connects gdb with a running cell until one of them ends the connection.
-fn attach(options: &Debug, client: &Client, cell: &str) -> Result<u8, Failure> {
+fn attach(options: &DebugOptions, client: &Client, cell: &str) -> Result<u8, Failure> {
     // gdb passes Ctrl-C on by the protocol.
     flag::register(SIGINT, Arc::default()).map_err(Failure::Signals)?;
     let process = options.process.map_or_else(String::new, |process| format!("?process={process}"));
@@ -130,7 +130,7 @@ async fn send(mut sender: Sender<Bytes, Infallible>, mut input: impl AsyncRead +
 }
 
 /// Makes the program's cell, and debugs it.
-fn run(options: &Debug, device: &CellsDevice) -> Result<u8, Failure> {
+fn run(options: &DebugOptions, device: &CellsDevice) -> Result<u8, Failure> {
     // gdb passes Ctrl-C on by the protocol.
     flag::register(SIGINT, Arc::default()).map_err(Failure::Signals)?;
     let program = Program { is_debugged: true, ..options.program.program()? };

@@ -13,7 +13,7 @@ use std::io::Write;
 
 /// Options of `pando doctor`.
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorOptions {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -37,7 +37,7 @@ struct Finding {
 }
 
 /// Prints the findings. Returns 1 if no cell can run.
-pub(crate) fn doctor(options: &Doctor) -> Result<u8, Failure> {
+pub(crate) fn doctor(options: &DoctorOptions) -> Result<u8, Failure> {
     let findings = examine();
     let sick = findings.iter().any(|finding| finding.grade == Grade::Bad);
     let mut output = anstream::stdout();

@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
         cli::Command::Clone(options) => clone::clone(&options),
         cli::Command::Template { command } => templates::command(&command),
         cli::Command::Ps { all, quiet, tree, json, filters, state, limit } => {
-            client::ps(&client::Listing { all, quiet, tree, json, filters, state, limit })
+            client::ps(&client::PsOptions { all, quiet, tree, json, filters, state, limit })
         }
         cli::Command::Logs(options) => client::logs(&options),
         cli::Command::Exec(options) => client::exec(&options),

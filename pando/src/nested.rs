@@ -3,7 +3,7 @@
 //!
 //! The nested cell is a clone of the same root, so it sees the files that this cell saw at its start. Its budgets are within this cell's.
 
-use crate::arguments::Run;
+use crate::arguments::RunOptions;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::terminal::{self, RawTerminal};
@@ -49,7 +49,7 @@ pub(crate) fn device() -> Result<Option<CellsDevice>, Failure> {
 ///
 /// # Errors
 /// An option is not possible here, the cell cannot be made, or a stream failed.
-pub(crate) fn run(options: &Run, device: CellsDevice) -> Result<u8, Failure> {
+pub(crate) fn run(options: &RunOptions, device: CellsDevice) -> Result<u8, Failure> {
     if let Some(option) = options.unsupported_inside() {
         return Err(Failure::NotInside(option));
     }

@@ -23,7 +23,7 @@ const SWAP_DIRECTORY: &str = "/run/pando-swap";
 const SIZE_FACTOR: u64 = 8;
 
 #[derive(Debug, Args)]
-pub(crate) struct Page {
+pub(crate) struct PageOptions {
     /// Memory of the program: bytes, or with K, M, G or T
     #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = options::memory)]
     memory: Size,
@@ -44,7 +44,7 @@ pub(crate) struct Page {
     program: ProgramOptions,
 }
 
-impl Page {
+impl PageOptions {
     /// The most pages in the swap file.
     fn swap_pages(&self) -> u32 {
         let bytes = self.swap_size.map_or(self.memory.in_bytes().saturating_mul(SIZE_FACTOR), Size::in_bytes);
@@ -56,7 +56,7 @@ impl Page {
 ///
 /// # Errors
 /// The cell cannot be made, a stream or the swap file failed, or the program cannot go on with this memory and this swap file.
-pub(crate) fn page(options: &Page) -> std::result::Result<u8, Failure> {
+pub(crate) fn page(options: &PageOptions) -> std::result::Result<u8, Failure> {
     let Some(device) = nested::device()? else {
         return Err(Failure::Nested(start_in_cell(options).unwrap_or_else(|error| error)));
     };
@@ -76,7 +76,7 @@ pub(crate) fn page(options: &Page) -> std::result::Result<u8, Failure> {
 }
 
 /// Replaces this process by the same command in a cell. Returns the error if that fails.
-fn start_in_cell(options: &Page) -> Result<Error> {
+fn start_in_cell(options: &PageOptions) -> Result<Error> {
     let cannot_create = |kind: ErrorKind| swap_file_error("create", &options.swap.display().to_string(), &kind.into());
     let path = host::absolute(&options.swap).map_err(|error| cannot_create(error.kind()))?;
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando run`: runs one program in one cell.
 
-use crate::arguments::{NetworkOptions, Run};
+use crate::arguments::{NetworkOptions, RunOptions};
 use crate::client;
 use crate::failure::Failure;
 use crate::observer::TerminalObserver;
@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) const VIEW_VARIABLE: &str = "PANDO_VIEW";
 
 /// Runs a program and returns its exit status.
-pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
+pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     if options.terminal && !terminal::is_there() {
         return Err(Failure::NoTerminal);
     }

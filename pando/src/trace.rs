@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 #[derive(Debug, Args)]
-pub(crate) struct Trace {
+pub(crate) struct TraceOptions {
     /// Refuse this system call with EPERM, always or for this path as the program gives it (repeatable): `connect`, `openat:/etc/shadow`
     #[arg(long, value_name = "CALL[:PATH]")]
     deny: Vec<DenyRule>,
@@ -30,7 +30,7 @@ pub(crate) struct Trace {
 ///
 /// # Errors
 /// The cell cannot be made, or a stream failed.
-pub(crate) fn trace(options: &Trace) -> Result<u8, Failure> {
+pub(crate) fn trace(options: &TraceOptions) -> Result<u8, Failure> {
     let Some(device) = nested::device()? else {
         let rules = options.deny.iter().flat_map(|rule| ["--deny".into(), rule.to_string().into()]);
         let inside: Vec<_> = rules.chain(options.quiet.then(|| "--quiet".into())).collect();

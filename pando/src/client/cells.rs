@@ -26,7 +26,7 @@ const ARGUMENTS_WIDTH: usize = 24;
 
 /// Options of `pando logs`.
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub(crate) struct LogsOptions {
     /// Follow the output until the cell has ended
     #[arg(short = 'f', long)]
     follow: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Logs {
 
 /// Options of `pando kill`.
 #[derive(Debug, Args)]
-pub(crate) struct Kill {
+pub(crate) struct KillOptions {
     /// The signal to send, by name or number: TERM, SIGTERM, 15; the program cannot catch KILL
     #[arg(short = 's', long, default_value = "KILL")]
     signal: Signal,
@@ -58,7 +58,7 @@ pub(crate) struct Kill {
 
 /// Options of `pando sleep` and `pando wake`.
 #[derive(Debug, Args)]
-pub(crate) struct Sleepers {
+pub(crate) struct SleepOptions {
     /// The cells' numbers or names, as in `pando ps`
     #[arg(value_name = "CELL", value_parser = crate::options::cell, required = true, add = ArgValueCandidates::new(completion::cells))]
     cells: Vec<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Sleepers {
 
 /// Options of `pando ps`.
 #[derive(Clone, Debug)]
-pub(crate) struct Listing {
+pub(crate) struct PsOptions {
     /// Include cells that have ended.
     pub(crate) all: bool,
     /// Print only the numbers.
@@ -83,7 +83,7 @@ pub(crate) struct Listing {
     pub(crate) limit: Option<usize>,
 }
 
-impl Listing {
+impl PsOptions {
     fn contains(&self, cell: &api::Cell) -> bool {
         let has = |(name, value): &(String, Option<String>)| {
             cell.labels.get(name).is_some_and(|own| value.as_ref().is_none_or(|value| own == value))
@@ -123,7 +123,7 @@ struct Row {
 ///
 /// # Errors
 /// No server runs.
-pub(crate) fn ps(listing: &Listing) -> Result<u8, Failure> {
+pub(crate) fn ps(listing: &PsOptions) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     let mut left = listing.limit.unwrap_or(usize::MAX);
     let mut has_head = listing.quiet || listing.json;
@@ -205,7 +205,7 @@ impl Row {
 ///
 /// # Errors
 /// There is no such cell, or no server runs.
-pub(crate) fn logs(options: &Logs) -> Result<u8, Failure> {
+pub(crate) fn logs(options: &LogsOptions) -> Result<u8, Failure> {
     let client = Client::need()?;
     let tail = options.tail.0.map_or_else(String::new, |lines| format!("&tail={lines}"));
     let path = format!("/v1/cells/{}/output?follow={}{tail}", options.cell, options.follow);
@@ -217,7 +217,7 @@ pub(crate) fn logs(options: &Logs) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// There is no such cell, or no server runs.
-pub(crate) fn kill(options: &Kill) -> Result<u8, Failure> {
+pub(crate) fn kill(options: &KillOptions) -> Result<u8, Failure> {
     let client = Client::need()?;
     wait_for(async {
         for cell in &options.cells {
@@ -235,7 +235,7 @@ pub(crate) fn kill(options: &Kill) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// There is no such cell, one does not wait or cannot sleep, or no server runs.
-pub(crate) fn sleep(options: &Sleepers) -> Result<u8, Failure> {
+pub(crate) fn sleep(options: &SleepOptions) -> Result<u8, Failure> {
     ask_each(&options.cells, "sleep")
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn sleep(options: &Sleepers) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// There is no such cell, one has ended, or no server runs.
-pub(crate) fn wake(options: &Sleepers) -> Result<u8, Failure> {
+pub(crate) fn wake(options: &SleepOptions) -> Result<u8, Failure> {
     ask_each(&options.cells, "wake")
 }
 

@@ -3,7 +3,7 @@
 
 use super::run_in_service::run_detached;
 use crate::api::NewCell;
-use crate::arguments::{LimitOptions, Run};
+use crate::arguments::{LimitOptions, RunOptions};
 use crate::connection::Client;
 use crate::environment;
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ const NETWORK: &str =
 ///
 /// # Errors
 /// The program does not exist, no server runs, or the service does not support the requested view or network.
-pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
+pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     if let Some((option, advice)) = unsupported(options) {
         return Err(Failure::NotDetached { option, advice });
     }
@@ -98,7 +98,7 @@ fn with_view(cell: NewCell, view: &ViewSpec, caller: &HostEnvironment) -> Result
 }
 
 /// The first option that the service does not support for programs, and what to do instead.
-fn unsupported(options: &Run) -> Option<(&'static str, &'static str)> {
+fn unsupported(options: &RunOptions) -> Option<(&'static str, &'static str)> {
     let network = &options.network;
     let given = [
         (options.view.volumes.iter().any(|volume| volume.name.is_some()), "a named volume in -v", NAMED_VOLUME),
@@ -131,7 +131,7 @@ pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Ve
 }
 
 /// The first word of a command line that is not valid UTF-8.
-fn no_text(options: &Run) -> Failure {
+fn no_text(options: &RunOptions) -> Failure {
     let word = options.arguments().iter().find(|word| word.to_str().is_none());
     Failure::NotUtf8(word.map_or(options.program(), OsString::as_os_str).to_owned())
 }

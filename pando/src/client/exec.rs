@@ -22,7 +22,7 @@ const TERM: &str = "TERM";
 
 /// Options of `pando exec`.
 #[derive(Debug, Args)]
-pub(crate) struct Exec {
+pub(crate) struct ExecOptions {
     /// Set a variable in the program's environment, or pass on one of yours (repeatable), in addition to those of the cell's program
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     variables: Vec<Variable>,
@@ -65,7 +65,7 @@ pub(crate) struct Exec {
 ///
 /// # Errors
 /// There is no such cell, or no server runs.
-pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
+pub(crate) fn exec(options: &ExecOptions) -> Result<u8, Failure> {
     if options.terminal && !terminal::is_there() {
         return Err(Failure::NoTerminal);
     }

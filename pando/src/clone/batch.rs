@@ -2,7 +2,7 @@
 //! A batch of clones: several at once, each with a thread that reads its output. They run on a kernel of this process, or in a service.
 
 use super::lines::Lines;
-use super::{Clone, ReadyTemplate};
+use super::{CloneOptions, ReadyTemplate};
 use crate::diagnostics;
 use crate::failure::Failure;
 use pando_confine::Needs;
@@ -37,14 +37,14 @@ pub(super) trait CloneRunner: Sync {
 
 /// Clones on a kernel of this process.
 struct OwnClones<'a> {
-    options: &'a Clone,
+    options: &'a CloneOptions,
     ready: &'a ReadyTemplate,
     time_limits: TimeLimits,
 }
 
 /// State that all threads share.
 struct CloneBatch<'a> {
-    options: &'a Clone,
+    options: &'a CloneOptions,
     runner: &'a dyn CloneRunner,
     /// Clones that were started, at most their count.
     begun: AtomicU32,
@@ -57,7 +57,7 @@ struct CloneBatch<'a> {
 ///
 /// # Errors
 /// A clone could not be created, or its output could not be written.
-pub(super) fn run(options: &Clone, ready: &ReadyTemplate) -> Result<u8, Failure> {
+pub(super) fn run(options: &CloneOptions, ready: &ReadyTemplate) -> Result<u8, Failure> {
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(&ready.kernel)).map_err(Failure::Thread)?;
     let needs = Needs { writing_back: options.output.is_some(), ..Needs::default() };
     run_all(options, &OwnClones { options, ready, time_limits }, || Ok(machine::limit_calls(needs)?))
@@ -67,7 +67,11 @@ pub(super) fn run(options: &Clone, ready: &ReadyTemplate) -> Result<u8, Failure>
 ///
 /// # Errors
 /// A clone could not be created, or its output could not be written.
-pub(super) fn run_all(options: &Clone, runner: &dyn CloneRunner, prepare: impl FnOnce() -> Result<(), Failure>) -> Result<u8, Failure> {
+pub(super) fn run_all(
+    options: &CloneOptions,
+    runner: &dyn CloneRunner,
+    prepare: impl FnOnce() -> Result<(), Failure>,
+) -> Result<u8, Failure> {
     let batch = CloneBatch { options, runner, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
     let threads = options.count.min(options.at_once);
     // A confined process cannot start threads, so all are started before; they wait for this lock.
@@ -161,7 +165,7 @@ impl OwnClones<'_> {
 }
 
 /// Where the output of a clone goes, line by line.
-pub(super) fn sinks(options: &Clone, number: u32) -> io::Result<(OutputLines, OutputLines)> {
+pub(super) fn sinks(options: &CloneOptions, number: u32) -> io::Result<(OutputLines, OutputLines)> {
     let (output, errors): (Box<dyn Write>, Box<dyn Write>) = match &options.output {
         Some(directory) => {
             let [output, errors] = files(directory, number)?;

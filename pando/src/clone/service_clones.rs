@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A batch of clones in `pando serve`, for a process in a cell: only the service has the templates there.
 
-use super::Clone;
+use super::CloneOptions;
 use super::batch::{self, CloneRunner};
 use crate::api::{NewCell, Outcome, Piece, Source};
 use crate::connection::{Client, lines, wait_for};
@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 
 /// Clones in a service.
 struct ServiceClones<'a> {
-    options: &'a Clone,
+    options: &'a CloneOptions,
     client: &'a Client,
     request: &'a NewCell,
 }
@@ -19,7 +19,7 @@ struct ServiceClones<'a> {
 ///
 /// # Errors
 /// A clone could not be created, or its output could not be written.
-pub(super) fn run(options: &Clone, client: &Client, request: &NewCell) -> Result<u8, Failure> {
+pub(super) fn run(options: &CloneOptions, client: &Client, request: &NewCell) -> Result<u8, Failure> {
     batch::run_all(options, &ServiceClones { options, client, request }, || Ok(()))
 }
 

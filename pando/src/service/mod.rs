@@ -58,7 +58,7 @@ const CONTROL_CONNECTIONS: usize = 64;
 
 /// Options of `pando serve`.
 #[derive(Debug, Args)]
-pub(crate) struct Serve {
+pub(crate) struct ServeOptions {
     /// Listen on this socket [default: $PANDO_SOCKET, or pando/socket in $XDG_RUNTIME_DIR, or run/socket beside the templates]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -112,7 +112,7 @@ pub(crate) struct Serve {
 ///
 /// # Errors
 /// There is no KVM, or the socket cannot be opened.
-pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
+pub(crate) fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     if let Some(parent) = options.end_with_parent {
         set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| Failure::Signals(error.into()))?;
         // It may have ended before.
@@ -165,7 +165,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
 }
 
 /// Serves in a cell, which confines the process already.
-fn serve_inside(options: &Serve, device: CellsDevice) -> Result<u8, Failure> {
+fn serve_inside(options: &ServeOptions, device: CellsDevice) -> Result<u8, Failure> {
     let refused = [
         (!options.show.is_empty(), "--show"),
         (options.gateways > 0, "--gateways"),
@@ -255,7 +255,7 @@ struct ServiceSocket {
 
 impl ServiceSocket {
     /// Takes the inherited socket, or listens on that of the options or on the default one.
-    fn open(options: &Serve, inherited: Option<(UnixListener, PathBuf)>) -> Result<ServiceSocket, Failure> {
+    fn open(options: &ServeOptions, inherited: Option<(UnixListener, PathBuf)>) -> Result<ServiceSocket, Failure> {
         if let Some((listener, path)) = inherited {
             return Ok(ServiceSocket { listener, path, own_directory: None, is_inherited: true });
         }
