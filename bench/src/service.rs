@@ -84,9 +84,9 @@ impl ServiceProcess {
     }
 
     /// Sends a request whose answer is a stream of lines of JSON.
-    pub(crate) fn lines(&self, path: &str) -> Result<Lines, BenchError> {
+    pub(crate) fn lines(&self, path: &str) -> Result<LineReader, BenchError> {
         let stream = self.request("GET", path, JSON, "").map_err(BenchError::host("send a request to the service"))?;
-        Ok(Lines(BufReader::new(stream)))
+        Ok(LineReader(BufReader::new(stream)))
     }
 
     fn request(&self, method: &str, path: &str, kind: &str, body: &str) -> io::Result<UnixStream> {
@@ -106,9 +106,9 @@ impl Drop for ServiceProcess {
 }
 
 /// The lines of an answer.
-pub(crate) struct Lines(BufReader<UnixStream>);
+pub(crate) struct LineReader(BufReader<UnixStream>);
 
-impl Lines {
+impl LineReader {
     /// The next line. The head and the lengths of chunks are skipped.
     pub(crate) fn next(&mut self) -> Result<Value, BenchError> {
         let mut line = String::new();

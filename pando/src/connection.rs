@@ -264,7 +264,7 @@ pub(crate) async fn lines<T: DeserializeOwned>(
     answer: Response<Incoming>,
     mut take: impl AsyncFnMut(T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut lines = Lines::of(answer);
+    let mut lines = JsonLines::of(answer);
     while let Some(line) = lines.next().await? {
         take(line).await?;
     }
@@ -272,15 +272,15 @@ pub(crate) async fn lines<T: DeserializeOwned>(
 }
 
 /// The lines of an answer.
-pub(crate) struct Lines {
+pub(crate) struct JsonLines {
     body: Incoming,
     rest: Vec<u8>,
 }
 
-impl Lines {
+impl JsonLines {
     /// Those of this answer.
-    pub(crate) fn of(answer: Response<Incoming>) -> Lines {
-        Lines { body: answer.into_body(), rest: Vec::new() }
+    pub(crate) fn of(answer: Response<Incoming>) -> JsonLines {
+        JsonLines { body: answer.into_body(), rest: Vec::new() }
     }
 
     /// The next line, parsed as JSON; `None` at the end.

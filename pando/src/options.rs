@@ -82,15 +82,16 @@ fn without_dots(path: &Path) -> Result<PathBuf, String> {
 
 /// The number of a log's last lines; `None`: all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lines(pub(crate) Option<u64>);
+pub(crate) struct TailLines(pub(crate) Option<u64>);
 
 /// Parses the number of a log's last lines.
-pub(crate) fn lines(text: &str) -> Result<Lines, String> {
+pub(crate) fn lines(text: &str) -> Result<TailLines, String> {
     match text {
-        "all" => Ok(Lines(None)),
-        text => {
-            text.parse().map(|lines| Lines(Some(lines))).map_err(|_| format!("`{text}` is not a number of lines: give a number, or all"))
-        }
+        "all" => Ok(TailLines(None)),
+        text => text
+            .parse()
+            .map(|lines| TailLines(Some(lines)))
+            .map_err(|_| format!("`{text}` is not a number of lines: give a number, or all")),
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Fixture, milliseconds};
 use crate::native::usage;
 use crate::process_runs::{self, PYTHON};
 use crate::sample::Sample;
-use crate::service::{BYTES, Lines, ServiceProcess, pando};
+use crate::service::{BYTES, LineReader, ServiceProcess, pando};
 use crate::{BenchError, Row};
 use serde_json::{Value, json};
 use std::io;
@@ -62,7 +62,7 @@ pub(super) fn run(fixture: &Fixture<'_>, report: &mut dyn FnMut(Row)) -> Result<
 struct Session<'a> {
     service: &'a ServiceProcess,
     cell: u64,
-    output: Lines,
+    output: LineReader,
     runs: u32,
 }
 

@@ -6,7 +6,7 @@ use crate::completion;
 use crate::connection::{Client, visit_cells, wait_for};
 use crate::diagnostics;
 use crate::failure::Failure;
-use crate::options::Lines;
+use crate::options::TailLines;
 use crate::table;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -33,7 +33,7 @@ pub(crate) struct LogsOptions {
 
     /// Print only the last LINES lines, and what follows with -f
     #[arg(short = 'n', long, value_name = "LINES", default_value = "all", value_parser = crate::options::lines)]
-    tail: Lines,
+    tail: TailLines,
 
     /// The cell's number or name, as in `pando ps`
     #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::all_cells))]

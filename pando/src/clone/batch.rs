@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A batch of clones: several at once, each with a thread that reads its output. They run on a kernel of this process, or in a service.
 
-use super::lines::Lines;
+use super::lines::LineWriter;
 use super::{CloneOptions, ReadyTemplate};
 use crate::diagnostics;
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Whole lines of a clone's output.
-pub(super) type OutputLines = Lines<Box<dyn Write>>;
+pub(super) type OutputLines = LineWriter<Box<dyn Write>>;
 
 /// Exit status: some clones failed.
 const SOME_FAILED: u8 = 1;
@@ -173,7 +173,7 @@ pub(super) fn sinks(options: &CloneOptions, number: u32) -> io::Result<(OutputLi
         }
         None => (Box::new(io::stdout()), Box::new(io::stderr())),
     };
-    Ok((Lines::new(output), Lines::new(errors)))
+    Ok((LineWriter::new(output), LineWriter::new(errors)))
 }
 
 /// The files of a clone.

@@ -8,15 +8,15 @@ const LINE_MAX: usize = 1 << 16;
 
 /// Writes whole lines.
 #[derive(Debug)]
-pub(super) struct Lines<W: Write> {
+pub(super) struct LineWriter<W: Write> {
     out: W,
     /// The start of an unfinished line.
     rest: Vec<u8>,
 }
 
-impl<W: Write> Lines<W> {
-    pub(super) fn new(out: W) -> Lines<W> {
-        Lines { out, rest: Vec::new() }
+impl<W: Write> LineWriter<W> {
+    pub(super) fn new(out: W) -> LineWriter<W> {
+        LineWriter { out, rest: Vec::new() }
     }
 
     /// Adds bytes and writes the completed lines at once.
@@ -51,12 +51,12 @@ impl<W: Write> Lines<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::Lines;
+    use super::LineWriter;
 
     #[test]
     fn lines_are_passed_on_whole() {
         let mut out = Vec::new();
-        let mut lines = Lines::new(&mut out);
+        let mut lines = LineWriter::new(&mut out);
         for (bytes, passed) in [("a", ""), ("b\nc", "ab\n"), ("\n\nd", "ab\nc\n\n")] {
             lines.take(bytes.as_bytes()).expect("a vector can be written");
             assert_eq!(lines.out.as_slice(), passed.as_bytes());

@@ -4,7 +4,7 @@
 use super::copies::{CopiedContent, CopiedFile};
 use super::report::BuildReport;
 use crate::api::{self, JobPiece, NewJob, Piece, Source};
-use crate::connection::{Client, Lines, lines};
+use crate::connection::{Client, JsonLines, lines};
 use crate::failure::Failure;
 use axum::body::Bytes;
 use http_body_util::channel::Sender;
@@ -31,7 +31,7 @@ pub(super) struct BuildCell<'a> {
     /// Its path in the service.
     path: String,
     input: Sender<Bytes, Infallible>,
-    output: Lines,
+    output: JsonLines,
     requests: u32,
 }
 
@@ -43,7 +43,7 @@ impl BuildCell<'_> {
     pub(super) async fn start<'a>(client: &'a Client, request: &api::NewCell) -> Result<BuildCell<'a>, Failure> {
         let (input, answer) = client.post_with_channel("/v1/attach", request).await?;
         let path = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok()).unwrap_or_default().to_owned();
-        Ok(BuildCell { client, path, input, output: Lines::of(answer), requests: 0 })
+        Ok(BuildCell { client, path, input, output: JsonLines::of(answer), requests: 0 })
     }
 
     /// Its number.
