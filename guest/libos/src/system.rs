@@ -45,7 +45,7 @@ use crate::thread_table::ThreadTable;
 use crate::timers::{ClockReadings, CpuClockTarget};
 use crate::uapi::{CAP_SYS_RESOURCE, RLIMIT_FSIZE, RLIMIT_NOFILE, SI_TIMER, SI_USER};
 use crate::wait::{Channel, Tid};
-pub use fork::Clone;
+pub use fork::CloneArgs;
 use scheduler::Descheduled;
 
 /// A change to the calling context that a system call leaves to its caller.

@@ -117,7 +117,7 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
     {
         return map_for_all(system, range, permissions, file, sharing, (fd, offset));
     }
-    let range = room(system, address, bytes, flags)?;
+    let range = unmapped_area(system, address, bytes, flags)?;
     system.make_way(range)?;
     match file {
         Mappable::Zero => system.memory.map(range, permissions, zero_memory(flags, range))?,
@@ -247,7 +247,7 @@ fn check_kind(flags: u64) -> Result<(), Errno> {
 }
 
 /// Addresses of a new mapping.
-fn room(system: &System, address: u64, bytes: u64, flags: u64) -> Result<PageRange, Errno> {
+fn unmapped_area(system: &System, address: u64, bytes: u64, flags: u64) -> Result<PageRange, Errno> {
     let hint = address / PAGE_SIZE * PAGE_SIZE;
     if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 {
         let range = if address == hint { pages(hint, bytes).map_err(|_| Errno::ENOMEM)? } else { return Err(Errno::EINVAL) };

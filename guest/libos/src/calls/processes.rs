@@ -28,7 +28,7 @@ pub(super) const NAMESPACES: u64 =
 
 /// `fork()`.
 pub fn fork(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    system.clone(&system::Clone { end_signal: Signal::SIGCHLD.0, ..system::Clone::default() })
+    system.clone(&system::CloneArgs { end_signal: Signal::SIGCHLD.0, ..system::CloneArgs::default() })
 }
 
 /// `vfork()`.
@@ -109,7 +109,7 @@ fn make(system: &mut System, (flags, number): (u64, Option<u32>), signal: u8, st
         return Err(Errno::EINVAL);
     }
     let if_set = |flag: u64, value: u64| if has(flag) { value } else { 0 };
-    system.clone(&system::Clone {
+    system.clone(&system::CloneArgs {
         number,
         is_thread: has(CLONE_THREAD),
         shares_memory: has(CLONE_VM),

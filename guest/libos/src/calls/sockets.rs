@@ -12,7 +12,7 @@ use super::interfaces::{name_of_number, number_of};
 use super::netdevice;
 use crate::errno::Errno;
 use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
-use crate::files::socket::bpf::{INSTRUCTION, Program};
+use crate::files::socket::bpf::{INSTRUCTION, PacketFilter};
 use crate::files::socket::options::Value;
 use crate::files::socket::{Family, PeerCredentials, SockType, Socket, SocketId};
 use crate::files::status::time;
@@ -329,7 +329,7 @@ fn set_filter(socket: &mut Socket, [of, name]: [u32; 2], value: u64, length: usi
             let [count, at] = words(value)?;
             let mut program = vec![0; usize::from(count as u16) * INSTRUCTION];
             memory::read(at, &mut program)?;
-            socket.program = Some(Program::new(&program)?);
+            socket.program = Some(PacketFilter::new(&program)?);
         }
         SO_DETACH_FILTER if is_packet => drop(socket.program.take().ok_or(Errno::ENOENT)?),
         _ => return Ok(false),

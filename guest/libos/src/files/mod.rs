@@ -167,7 +167,7 @@ impl OpenFile {
 
 /// The program of a process.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct ExecutableFile {
     /// The inode of its file.
     pub inode: InodeRef,
     /// The name by which it was found; `None`: it has no name.

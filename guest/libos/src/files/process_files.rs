@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::id_table::IdTable;
 use super::pidfd::PidState;
-use super::{Descriptor, Files, OpenFile, Program};
+use super::{Descriptor, ExecutableFile, Files, OpenFile};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::files::tree::InodeRef;
@@ -25,7 +25,7 @@ pub struct ProcessFiles {
     /// The working directory.
     pub working_directory: InodeRef,
     /// The program.
-    pub program: Program,
+    pub program: ExecutableFile,
     /// The process's credentials.
     pub credentials: Credentials,
     /// The permission bits removed from new files.
@@ -52,7 +52,7 @@ impl ProcessFiles {
             process: FIRST,
             root,
             working_directory: root,
-            program: Program { inode: root, name: None },
+            program: ExecutableFile { inode: root, name: None },
             credentials,
             umask: 0o022,
             started,
@@ -99,7 +99,7 @@ impl Files {
     }
 
     /// Sets the running process's program.
-    pub fn set_program(&mut self, program: Program) {
+    pub fn set_program(&mut self, program: ExecutableFile) {
         let before = core::mem::replace(&mut self.current.program, program);
         self.release(before.inode);
     }
@@ -126,7 +126,7 @@ impl Files {
 
     /// Closes all files of the running process, and releases its program.
     pub fn leave(&mut self) {
-        self.set_program(Program { inode: self.current.root, name: None });
+        self.set_program(ExecutableFile { inode: self.current.root, name: None });
         for fd in self.open_descriptors().collect::<Vec<u32>>() {
             // It is open.
             let _ = self.close(fd.into());

@@ -16,7 +16,7 @@ use crate::elf::{Executable, Segment};
 use crate::errno::Errno;
 use crate::files::sharing::Sharing;
 use crate::files::tree::Tree;
-use crate::files::{Files, Program};
+use crate::files::{ExecutableFile, Files};
 use crate::memory::layout::Layout;
 use crate::memory::regions::{Backing, Blocks};
 use crate::memory::{AddressSpace, COPIED_MAX};
@@ -34,7 +34,7 @@ pub struct LoadedProgram {
 impl PreparedProgram {
     /// The target of `/proc/self/exe`.
     #[must_use]
-    pub fn program(&self) -> &Program {
+    pub fn program(&self) -> &ExecutableFile {
         &self.main.program
     }
 

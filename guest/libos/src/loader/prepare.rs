@@ -13,7 +13,7 @@ use crate::elf::Executable;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::namei::{LastComponent, LookupFlags};
-use crate::files::{Files, OpenName, Program};
+use crate::files::{ExecutableFile, Files, OpenName};
 use crate::string_list::StringList;
 use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 
@@ -42,7 +42,7 @@ pub struct Request {
 
 /// A file that was found.
 struct FoundFile {
-    program: Program,
+    program: ExecutableFile,
     source: ProgramSource,
 }
 
@@ -51,7 +51,7 @@ struct FoundFile {
 pub(super) struct LoadableFile {
     pub executable: Executable,
     pub source: ProgramSource,
-    pub program: Program,
+    pub program: ExecutableFile,
 }
 
 /// A program that can be loaded.
@@ -178,7 +178,7 @@ fn find(files: &Files, directory: u64, path: &[u8], flags: u64) -> Result<FoundF
     }
     files.check_not_written(inode)?;
     files.check_content(inode, 0, u64::MAX)?;
-    Ok(FoundFile { program: Program { inode, name }, source: ProgramSource::new(&files.tree, inode)? })
+    Ok(FoundFile { program: ExecutableFile { inode, name }, source: ProgramSource::new(&files.tree, inode)? })
 }
 
 /// Reads the headers of a program. Unreadable bytes count as missing, which the parser detects.

@@ -26,7 +26,7 @@ const THREADS_MAX: usize = 4096;
 
 /// The parameters of `clone`: the resources that a new thread or process shares with its creator, and its initial state.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Clone {
+pub struct CloneArgs {
     /// The requested number; `None`: any.
     pub number: Option<u32>,
     /// It is a thread of the same process (`CLONE_THREAD`).
@@ -60,7 +60,7 @@ impl System {
     ///
     /// # Errors
     /// `EAGAIN`: there are too many. `ENOMEM`. `WAITS`: the new one borrows the memory.
-    pub fn clone(&mut self, wanted: &Clone) -> Result<u64, Errno> {
+    pub fn clone(&mut self, wanted: &CloneArgs) -> Result<u64, Errno> {
         if self.thread.call.done != 0 {
             return self.await_release(self.thread.call.done as Pid);
         }
@@ -111,7 +111,7 @@ impl System {
     }
 
     /// Creates the process of a new thread.
-    fn make_process(&mut self, number: Pid, wanted: &Clone) -> Result<(), Errno> {
+    fn make_process(&mut self, number: Pid, wanted: &CloneArgs) -> Result<(), Errno> {
         let mut process = self.process.child(number, clock::now());
         process.end_signal = wanted.end_signal;
         process.borrows = wanted.borrows;

@@ -34,14 +34,14 @@ struct Instruction {
 
 /// A checked program.
 #[derive(Clone, Debug)]
-pub struct Program(Vec<Instruction>);
+pub struct PacketFilter(Vec<Instruction>);
 
-impl Program {
+impl PacketFilter {
     /// Decodes and checks a program, in the layout of `struct sock_filter`.
     ///
     /// # Errors
     /// `EINVAL`: it is too long or too short, does not end with a return, or reads ancillary data.
-    pub fn new(bytes: &[u8]) -> Result<Program, Errno> {
+    pub fn new(bytes: &[u8]) -> Result<PacketFilter, Errno> {
         let instructions: Vec<Instruction> = bytes
             .chunks_exact(INSTRUCTION)
             .map(|bytes| Instruction {
@@ -56,7 +56,7 @@ impl Program {
         if !ends || instructions.len() > BPF_MAXINSNS || !instructions.iter().enumerate().all(is_sound) {
             return Err(Errno::EINVAL);
         }
-        Ok(Program(instructions))
+        Ok(PacketFilter(instructions))
     }
 
     /// The number of bytes of a packet to receive; 0: drop it.
@@ -204,7 +204,7 @@ impl Machine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Program;
+    use super::PacketFilter;
     use crate::errno::Errno;
     use alloc::vec::Vec;
     use proptest::prelude::*;
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_filter_of_dhcp_hears_answers_and_nothing_else() {
-        let program = Program::new(&bytes(&DHCP)).expect("it ends");
+        let program = PacketFilter::new(&bytes(&DHCP)).expect("it ends");
         let mut frame = [0; 60];
         (frame[12], frame[14], frame[23], frame[37]) = (8, 0x45, 17, 68);
         assert_eq!(program.run(&frame), u32::MAX as usize);
@@ -254,9 +254,9 @@ mod tests {
             &[(0x20, 0, 0, 0xffff_f000), (0x06, 0, 0, 0)],
         ];
         for program in unsound {
-            assert_eq!(Program::new(&bytes(program)).err(), Some(Errno::EINVAL), "{program:?}");
+            assert_eq!(PacketFilter::new(&bytes(program)).err(), Some(Errno::EINVAL), "{program:?}");
         }
-        assert_eq!(Program::new(&bytes(&[(0x06, 0, 0, 0); 4097])).err(), Some(Errno::EINVAL));
+        assert_eq!(PacketFilter::new(&bytes(&[(0x06, 0, 0, 0); 4097])).err(), Some(Errno::EINVAL));
     }
 
     proptest! {
@@ -266,7 +266,7 @@ mod tests {
             packet in prop::collection::vec(any::<u8>(), 0..80),
         ) {
             let whole = [instructions, alloc::vec![(0x16, 0, 0, 0)]].concat();
-            if let Ok(program) = Program::new(&bytes(&whole)) {
+            if let Ok(program) = PacketFilter::new(&bytes(&whole)) {
                 prop_assert!(program.run(&packet) <= u32::MAX as usize);
             }
         }

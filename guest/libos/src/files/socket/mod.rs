@@ -30,7 +30,7 @@ use super::edge::EventTimes;
 use crate::errno::Errno;
 use crate::uapi::{AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM};
 use address::Address;
-use bpf::Program;
+use bpf::PacketFilter;
 use error_queue::SocketError;
 use inet::{InetState, RemoteEnd};
 use names::{Port, UnixName};
@@ -171,7 +171,7 @@ pub struct Socket {
     /// The ICMP filter: a bit for each message type that is dropped.
     pub filter: [u32; 8],
     /// The packet filter.
-    pub program: Option<Program>,
+    pub program: Option<PacketFilter>,
     /// The receive queue.
     pub queue: Queue,
     /// Receiving was shut down.
