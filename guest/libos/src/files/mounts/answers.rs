@@ -113,7 +113,7 @@ impl Files {
     /// Queues the requests for a name, and for its content if it is a small file. Returns the number of the last one.
     fn request_file(&mut self, (mount, nodeid): (u8, u64), directory: NodeId, name: &[u8], valid: Validity) -> u64 {
         let known = self.tree.node(directory).ok().and_then(|node| match node.directory().ok()?.get(name) {
-            Dentry::Leads(InodeRef::Node(id)) => Some(id),
+            Dentry::Positive(InodeRef::Node(id)) => Some(id),
             _ => None,
         });
         let entry = known.and_then(|id| self.tree.node(id).ok()?.live.as_deref()?.entry.as_ref().map(|(.., entry)| *entry));
@@ -266,7 +266,7 @@ impl Files {
     /// Confirms the state of a name in the cache: present, or missing.
     fn confirm_name(&mut self, directory: NodeId, name: Box<[u8]>, valid: Validity) {
         let found = self.tree.node(directory).and_then(|node| Ok(node.directory()?.get(&name)));
-        let Ok(Dentry::Leads(InodeRef::Node(id))) = found else {
+        let Ok(Dentry::Positive(InodeRef::Node(id))) = found else {
             return self.mounts.note_missing(directory, name, Errno::ENOENT, valid.at);
         };
         if let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) {

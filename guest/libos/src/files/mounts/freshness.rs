@@ -40,7 +40,7 @@ impl Files {
         let began = self.mounts.began;
         self.mounts.check_alive(live.mount)?;
         if let Ok(directory) = self.tree.node(id)?.directory()
-            && let Dentry::Leads(child) = directory.get(name)
+            && let Dentry::Positive(child) = directory.get(name)
         {
             // Something of the cell is mounted there.
             let Some((_, child)) = self.live(child) else { return Ok(()) };

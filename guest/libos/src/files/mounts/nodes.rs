@@ -99,9 +99,9 @@ impl Files {
         let id = self.live_node(mount, directory, entry)?;
         let at = NameAt { directory: InodeRef::Node(directory), name };
         match self.tree.node(directory)?.directory()?.get(name) {
-            Dentry::Leads(InodeRef::Node(same)) if same == id => {}
-            Dentry::Leads(other) if !self.is_live(other) => return Err(Errno::EBUSY),
-            Dentry::Leads(_) => {
+            Dentry::Positive(InodeRef::Node(same)) if same == id => {}
+            Dentry::Positive(other) if !self.is_live(other) => return Err(Errno::EBUSY),
+            Dentry::Positive(_) => {
                 self.remove_entry(directory, name);
                 self.tree.attach(at, id)?;
             }
@@ -128,7 +128,7 @@ impl Files {
     /// Removes a name that the server does not have any more.
     pub(super) fn remove_entry(&mut self, directory: NodeId, name: &[u8]) {
         let at = NameAt { directory: InodeRef::Node(directory), name };
-        let Ok(Dentry::Leads(InodeRef::Node(id))) = self.tree.node(directory).and_then(|node| Ok(node.directory()?.get(name))) else {
+        let Ok(Dentry::Positive(InodeRef::Node(id))) = self.tree.node(directory).and_then(|node| Ok(node.directory()?.get(name))) else {
             return;
         };
         if self.is_live(InodeRef::Node(id)) {

@@ -266,7 +266,7 @@ impl Tree {
     pub fn detach(&mut self, at: NameAt<'_>) {
         let Ok(directory) = self.copied(at.directory) else { return };
         let Ok(body) = self.node_mut(directory).and_then(|node| node.directory_mut()) else { return };
-        let Dentry::Leads(InodeRef::Node(id)) = body.get(at.name) else { return };
+        let Dentry::Positive(InodeRef::Node(id)) = body.get(at.name) else { return };
         body.remove(at.name, false);
         self.changes += 1;
         let Ok(node) = self.node_mut(id) else { return };

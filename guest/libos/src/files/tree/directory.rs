@@ -11,11 +11,11 @@ use super::volume::ImageInode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dentry {
     /// It has this file.
-    Leads(InodeRef),
+    Positive(InodeRef),
     /// It was removed.
-    Gone,
+    Whiteout,
     /// Unknown here: the image decides.
-    Nothing,
+    Unknown,
 }
 
 /// The entry of a name.
@@ -51,9 +51,9 @@ impl Directory {
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Dentry {
         match self.names.get(name) {
-            Some(Name { inode: Some(inode), .. }) => Dentry::Leads(*inode),
-            Some(Name { inode: None, .. }) => Dentry::Gone,
-            None => Dentry::Nothing,
+            Some(Name { inode: Some(inode), .. }) => Dentry::Positive(*inode),
+            Some(Name { inode: None, .. }) => Dentry::Whiteout,
+            None => Dentry::Unknown,
         }
     }
 
@@ -95,8 +95,8 @@ impl Directory {
     /// The names that only the overlay has, from this number on.
     pub fn added(&self, from: u64) -> impl Iterator<Item = (u64, &[u8], InodeRef)> {
         self.order.range(from..).filter_map(|(&number, name)| match self.get(name) {
-            Dentry::Leads(inode) => Some((number, &**name, inode)),
-            Dentry::Gone | Dentry::Nothing => None,
+            Dentry::Positive(inode) => Some((number, &**name, inode)),
+            Dentry::Whiteout | Dentry::Unknown => None,
         })
     }
 }

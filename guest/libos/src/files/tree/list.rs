@@ -67,12 +67,12 @@ impl Tree {
         let volume = self.volume(image.volume)?;
         for entry in volume.image.directory(&volume.image.inode(image.nid)?)?.entries(Position(position)) {
             let entry = entry?;
-            let dentry = overlay.map_or(Dentry::Nothing, |overlay| overlay.get(entry.name));
+            let dentry = overlay.map_or(Dentry::Unknown, |overlay| overlay.get(entry.name));
             let (number, kind) = match (dentry, overlay) {
-                (Dentry::Gone, _) => continue,
-                (Dentry::Leads(inode), _) => self.number_and_kind(inode)?,
-                (Dentry::Nothing, Some(overlay)) if entry.name == b".." => self.number_and_kind(overlay.parent)?,
-                (Dentry::Nothing, _) => (number_of(image.volume, &volume.image, entry.nid), entry.kind),
+                (Dentry::Whiteout, _) => continue,
+                (Dentry::Positive(inode), _) => self.number_and_kind(inode)?,
+                (Dentry::Unknown, Some(overlay)) if entry.name == b".." => self.number_and_kind(overlay.parent)?,
+                (Dentry::Unknown, _) => (number_of(image.volume, &volume.image, entry.nid), entry.kind),
             };
             if !take(DirectoryEntry { name: entry.name, number, kind, next: entry.next.0 }) {
                 return Ok(false);

@@ -258,10 +258,10 @@ impl Tree {
             InodeRef::Node(id) => {
                 let directory = self.node(id)?.directory()?;
                 match directory.get(name) {
-                    Dentry::Leads(inode) => Ok(self.real_inode(inode)),
-                    Dentry::Gone => Err(Errno::ENOENT),
-                    Dentry::Nothing if name.len() > NAME_MAX => Err(Errno::ENAMETOOLONG),
-                    Dentry::Nothing => Ok(self.real_inode(self.lookup_below(directory.below.ok_or(Errno::ENOENT)?, name)?)),
+                    Dentry::Positive(inode) => Ok(self.real_inode(inode)),
+                    Dentry::Whiteout => Err(Errno::ENOENT),
+                    Dentry::Unknown if name.len() > NAME_MAX => Err(Errno::ENAMETOOLONG),
+                    Dentry::Unknown => Ok(self.real_inode(self.lookup_below(directory.below.ok_or(Errno::ENOENT)?, name)?)),
                 }
             }
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::ENOTDIR),
