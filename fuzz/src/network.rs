@@ -3,7 +3,7 @@
 
 use crate::pieces;
 use pando_gateway::{Gateway, GatewayAddresses, Handle};
-use pando_stack::{Config, DatagramVerdict, HostPort, Listeners, SocketEvent, Stack, Tuple, TxSink, Verdict};
+use pando_stack::{Config, DatagramVerdict, FramePort, Listeners, SocketEvent, Stack, Tuple, TxSink, Verdict};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The card of the stack or the gateway, and its peer.
@@ -191,7 +191,7 @@ impl TxSink for Card<'_> {
     }
 }
 
-impl HostPort for Card<'_> {
+impl FramePort for Card<'_> {
     type Frame = Vec<u8>;
 
     fn receive(&mut self) -> Option<Vec<u8>> {

@@ -13,7 +13,7 @@ use crate::stack_counts::StackCounts;
 use crate::tcp_proxy::{TcpProxy, TransferCounts, unreachable};
 use crate::udp_proxy::{DatagramCounts, EPHEMERAL_PORTS, UdpProxy};
 use crate::virtual_hosts::{RoutedClient, VirtualHostListener, VirtualHostProxy};
-use crate::{GatewayAddresses, HostPort, NameDirectory, PortForward, Protocol, Rule, VirtualHosts, sockets};
+use crate::{FramePort, GatewayAddresses, NameDirectory, PortForward, Protocol, Rule, VirtualHosts, sockets};
 use pando_stack::{Config, DatagramVerdict, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, Unreachable, Verdict};
 use rustix::io::Errno;
 use rustix::net::accept_with;
@@ -136,7 +136,7 @@ impl Gateway {
     pub fn run(
         self,
         addresses: &GatewayAddresses,
-        host_port: impl HostPort,
+        host_port: impl FramePort,
         report: impl FnMut(RefusedDestination),
     ) -> std::io::Result<GatewayReport> {
         let handle = self.handle.clone();
@@ -151,7 +151,7 @@ impl Gateway {
         self,
         wakeup: &impl Wakeup,
         addresses: &GatewayAddresses,
-        host_port: impl HostPort,
+        host_port: impl FramePort,
         directory: Option<&mut dyn NameDirectory>,
         report: impl FnMut(RefusedDestination),
     ) -> std::io::Result<GatewayReport> {
@@ -287,7 +287,7 @@ impl Listeners for HostSide {
     }
 }
 
-impl<S: HostPort, T: FnMut(RefusedDestination)> Engine<'_, S, T> {
+impl<S: FramePort, T: FnMut(RefusedDestination)> Engine<'_, S, T> {
     fn run(&mut self, wakeup: &impl Wakeup) -> std::io::Result<()> {
         let mut drain_deadline = None;
         let mut has_more = true;

@@ -41,7 +41,7 @@ mod virtual_hosts;
 
 pub use engine::{Counts, Gateway, GatewayReport};
 pub use listeners::BindError;
-pub use pando_stack::{HostPort, TxSink};
+pub use pando_stack::{FramePort, TxSink};
 pub use poll::{Handle, Wakeup};
 pub use port_forward::{PortForward, Publication};
 pub use routes::RefusedDestination;

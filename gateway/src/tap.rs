@@ -10,7 +10,7 @@
 //! - Other packets that exceed the MTU go unchanged, those of IPv4 with permission to fragment. The host accepts them; when it forwards
 //!   them, it fragments them or reports that they are too long.
 
-use crate::HostPort;
+use crate::FramePort;
 use crate::limits::{FULL_QUEUE_DELAY, MAX_FRAMES};
 use crate::poll::{Handle, Wakeup};
 use pando_stack::offload::{self, Offload};
@@ -73,7 +73,7 @@ impl Tap {
     ///
     /// # Errors
     /// The device has failed.
-    pub fn run(self, largest: u16, host_port: impl HostPort) -> io::Result<TapCounts> {
+    pub fn run(self, largest: u16, host_port: impl FramePort) -> io::Result<TapCounts> {
         let Tap { device, mtu, handle } = self;
         let largest = largest.into();
         let mut pump = TapPump { device, mtu, largest, host_port, buffer: Vec::new(), identification: 0, counts: TapCounts::default() };
@@ -105,7 +105,7 @@ struct TapPump<S> {
     counts: TapCounts,
 }
 
-impl<S: HostPort> TapPump<S> {
+impl<S: FramePort> TapPump<S> {
     fn run(&mut self, handle: &Handle) -> io::Result<()> {
         loop {
             let is_stopping = handle.take_stop_request();

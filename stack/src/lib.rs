@@ -80,7 +80,7 @@ pub use config::{Config, KeepAlive, TcpOptions};
 pub use network::mask;
 pub use packet::sum;
 pub use stack::Stack;
-pub use tx_sink::{HostPort, TxQueue, TxSink};
+pub use tx_sink::{FramePort, TxQueue, TxSink};
 pub use types::{
     ConnectionId, Counts, Datagram, DatagramVerdict, Error, Failure, IcmpError, Listeners, Message, Refusal, SocketEvent, Tuple,
     Unreachable, Verdict,

@@ -16,7 +16,7 @@ pub trait TxSink {
 }
 
 /// A port of a network of cells that the host process uses. Its frames go in through [`TxSink`].
-pub trait HostPort: TxSink {
+pub trait FramePort: TxSink {
     /// A frame, in any form.
     type Frame: AsRef<[u8]>;
 

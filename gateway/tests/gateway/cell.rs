@@ -2,7 +2,7 @@
 //! A cell that is a stack driven by a test, behind a gateway that runs on a thread of its own.
 
 use crate::wire::{CableEnd, cable};
-use pando_gateway::{Gateway, GatewayAddresses, GatewayReport, Handle, HostPort, PortForward, Rule, TxSink};
+use pando_gateway::{FramePort, Gateway, GatewayAddresses, GatewayReport, Handle, PortForward, Rule, TxSink};
 use pando_stack::{
     Config, ConnectionId, Datagram, DatagramVerdict, Failure, Listeners, Message, SocketEvent, Stack, TcpOptions, Tuple, Unreachable,
     Verdict,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A link between a gateway and a stack that plays a cell: two queues of frames.
 
-use pando_gateway::{Handle, HostPort};
+use pando_gateway::{FramePort, Handle};
 use pando_stack::TxSink;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
@@ -69,7 +69,7 @@ impl TxSink for CableEnd {
     }
 }
 
-impl HostPort for CableEnd {
+impl FramePort for CableEnd {
     type Frame = Vec<u8>;
 
     fn receive(&mut self) -> Option<Vec<u8>> {

@@ -3,7 +3,7 @@
 
 use super::messages::{GatewayConfig, GatewayMessage, receive_message, send_message, try_send_message};
 use pando_confine::{Needs, limit_calls};
-use pando_gateway::{DirectoryAnswer, Gateway, GatewayReport, HostPort, NameDirectory, RefusedDestination, TxSink, Wakeup};
+use pando_gateway::{DirectoryAnswer, FramePort, Gateway, GatewayReport, NameDirectory, RefusedDestination, TxSink, Wakeup};
 use pando_kernel::network::address::Mac;
 use pando_machine::{RingFlags, RingFrame, RingPeer};
 use rustix::io::write;
@@ -135,7 +135,7 @@ impl TxSink for RingPort<'_> {
     }
 }
 
-impl HostPort for RingPort<'_> {
+impl FramePort for RingPort<'_> {
     type Frame = RingFrame;
 
     fn receive(&mut self) -> Option<RingFrame> {

@@ -14,7 +14,7 @@ use super::random;
 use super::uplink::Uplink;
 use crate::report::{Reporter, Warning};
 use pando_abi::frame::ETHERNET_HEADER;
-use pando_gateway::{DirectoryAnswer, GatewayReport, HostPort, PortForward, RefusedDestination};
+use pando_gateway::{DirectoryAnswer, FramePort, GatewayReport, PortForward, RefusedDestination};
 use pando_kernel::network::address::Addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};

@@ -2,7 +2,7 @@
 //! The uplink's port in a network of the kernel: sends and receives frames in batches.
 
 use bytes::Bytes;
-use pando_gateway::{HostPort, TxSink};
+use pando_gateway::{FramePort, TxSink};
 use pando_kernel::network::buffers::Buffers;
 use pando_kernel::{CellId, Kernel};
 use std::collections::VecDeque;
@@ -101,7 +101,7 @@ impl TxSink for Uplink {
     }
 }
 
-impl HostPort for Uplink {
+impl FramePort for Uplink {
     type Frame = Bytes;
 
     fn receive(&mut self) -> Option<Bytes> {
