@@ -4,7 +4,7 @@
 use crate::pieces;
 use pando_image::Replaced;
 use pando_kernel::{ConsolePort, Stream};
-use pando_launch::{Command, Export, Jobs, apply_records};
+use pando_launch::{Command, Jobs, WritableVolume, apply_records};
 use rustix::fs::{Mode, OFlags, open};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,7 +23,7 @@ pub fn write_back(data: &[u8]) {
     symlink("../secret", inside.join("link")).expect("it was not there");
     let opened = open(&inside, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
     let mut answers = 0;
-    let report = apply_records(vec![Export::Directory(opened)], Arc::<Replaced>::default(), u64::MAX, data, |_| {
+    let report = apply_records(vec![WritableVolume::Directory(opened)], Arc::<Replaced>::default(), u64::MAX, data, |_| {
         answers += 1;
         true
     });

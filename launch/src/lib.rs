@@ -27,4 +27,4 @@ pub use root::{Root, VolumeDisks};
 pub use start::{VolumeStart, traced_start};
 pub use streams::{copy_input, copy_output};
 pub use volume::Volume;
-pub use write_back::{AnswerSender, Export, FailureReason, FileServers, WriteBack, WriteBackReport, WriteFailure, apply_records};
+pub use write_back::{AnswerSender, FailureReason, FileServers, WritableVolume, WriteBack, WriteBackReport, WriteFailure, apply_records};

@@ -5,7 +5,7 @@ use crate::host;
 use crate::mounts::LiveMounts;
 use pando_image::Replaced;
 use pando_kernel::{CellId, Kernel};
-use pando_launch::{Export, FailureReason, LaunchError, WriteBack, WriteBackReport, WriteFailure};
+use pando_launch::{FailureReason, LaunchError, WritableVolume, WriteBack, WriteBackReport, WriteFailure};
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use rustix::io::retry_on_intr;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// The volumes of a cell that are written back.
 #[derive(Debug, Default)]
-pub struct Exports {
+pub struct WritableVolumes {
     /// Each with its name on the host and its path in the cell.
-    list: Vec<(PathBuf, Vec<u8>, Export)>,
+    list: Vec<(PathBuf, Vec<u8>, WritableVolume)>,
     /// Files that were replaced so far, for the images that show them.
     pub replaced: Arc<Replaced>,
 }
@@ -54,18 +54,18 @@ pub struct VolumeReport {
 }
 
 /// A write-back in progress.
-pub struct RunningExports {
+pub struct RunningWriteBack {
     names: Vec<PathBuf>,
     thread: WriteBack,
 }
 
-impl Exports {
+impl WritableVolumes {
     /// Opens a directory or file of the host for changes, and removes temporary files that a killed process left there. Also
     /// returns the path that must be writable for that.
     ///
     /// # Errors
     /// It does not exist, or its directory is not writable.
-    pub fn open(host: &Path) -> std::io::Result<(Export, PathBuf)> {
+    pub fn open(host: &Path) -> std::io::Result<(WritableVolume, PathBuf)> {
         let real = host.canonicalize()?;
         let directory = |path: &Path| {
             access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| {
@@ -75,15 +75,15 @@ impl Exports {
             Ok::<_, std::io::Error>(retry_on_intr(|| open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()))?)
         };
         let (export, written) = match (real.is_dir(), real.parent(), real.file_name()) {
-            (false, Some(parent), Some(name)) => (Export::File { directory: directory(parent)?, name: name.into() }, parent),
-            _ => (Export::Directory(directory(&real)?), &*real),
+            (false, Some(parent), Some(name)) => (WritableVolume::File { directory: directory(parent)?, name: name.into() }, parent),
+            _ => (WritableVolume::Directory(directory(&real)?), &*real),
         };
         export.remove_leftovers();
         Ok((export, written.into()))
     }
 
     /// Adds an opened export, with its name on the host and its path in the cell.
-    pub fn add(&mut self, host: PathBuf, cell: Vec<u8>, export: Export) {
+    pub fn add(&mut self, host: PathBuf, cell: Vec<u8>, export: WritableVolume) {
         self.list.push((host, cell, export));
     }
 
@@ -108,23 +108,23 @@ impl Exports {
         cell: CellId,
         most: u64,
         mounts: LiveMounts,
-    ) -> Result<Option<RunningExports>, WriteBackError> {
+    ) -> Result<Option<RunningWriteBack>, WriteBackError> {
         if self.is_empty() && mounts.is_empty() {
             return Ok(None);
         }
         let channel = kernel.channel(cell).map_err(LaunchError::from)?;
         let (names, exports) = self.list.into_iter().map(|(name, _, export)| (name, export)).unzip();
-        Ok(Some(RunningExports {
+        Ok(Some(RunningWriteBack {
             names,
             thread: WriteBack::start(channel, exports, self.replaced, most, mounts).map_err(WriteBackError::Thread)?,
         }))
     }
 }
 
-impl RunningExports {
+impl RunningWriteBack {
     /// Waits for the end of the write-back.
     pub fn finish(self) -> VolumeReport {
-        let RunningExports { names, thread } = self;
+        let RunningWriteBack { names, thread } = self;
         let WriteBackReport { failures, failed, stopped } = thread.finish();
         let failure = |WriteFailure { export, path, why }| {
             let volume = names.get(export as usize).cloned().unwrap_or_default();

@@ -27,7 +27,7 @@ use pando_manager::time_limits::TimeLimits;
 use pando_manager::timings::Timings;
 use pando_manager::view::{self, PreparedView, ViewError, ViewSpec};
 use pando_manager::volumes;
-use pando_manager::write_back::RunningExports;
+use pando_manager::write_back::RunningWriteBack;
 use std::ffi::OsStr;
 use std::mem;
 use std::num::NonZeroU32;
@@ -194,7 +194,7 @@ fn run_attached(
     drop(terminal);
     let network = network.finish().map_err(Failure::Gateway);
     single.observer.flush();
-    let written = write_back.map(RunningExports::finish).unwrap_or_default();
+    let written = write_back.map(RunningWriteBack::finish).unwrap_or_default();
     messages::write_back(&written).iter().for_each(|message| diagnostics::problem(message));
     if !carried.map_err(Failure::Output)? {
         outcome.end = End::OutputLimit;

@@ -13,7 +13,7 @@ mod temporary_files;
 mod tests;
 mod write_target;
 
-pub use write_target::Export;
+pub use write_target::WritableVolume;
 
 use pando_abi::channel::{Answer, ExportedFile, Header, Kind, MAX_PATH};
 use pando_image::{Replaced, escaped};
@@ -91,7 +91,7 @@ impl WriteBack {
     /// The thread cannot be started.
     pub fn start(
         channel: Arc<ConsolePort>,
-        exports: Vec<Export>,
+        exports: Vec<WritableVolume>,
         replaced: Arc<Replaced>,
         quota: u64,
         mut servers: impl FileServers + 'static,
@@ -164,7 +164,7 @@ impl FileServers for () {
 /// Applies the records in a stream of bytes to its end; all exports together may grow by `quota` bytes. `answer` receives the answers, and
 /// returns whether the cell still reads them.
 pub fn apply_records(
-    exports: Vec<Export>,
+    exports: Vec<WritableVolume>,
     replaced: Arc<Replaced>,
     quota: u64,
     stream: impl Read,
@@ -180,7 +180,7 @@ pub fn apply_records(
 struct ProtocolError;
 
 struct Writer {
-    exports: Vec<Export>,
+    exports: Vec<WritableVolume>,
     replaced: Arc<Replaced>,
     quota: Quota,
     /// The file that is being received; also `None` if it has failed, so that its data is discarded.
@@ -226,7 +226,7 @@ impl<'a> NamedEntry<'a> {
 }
 
 impl Writer {
-    fn new(exports: Vec<Export>, replaced: Arc<Replaced>, quota: u64) -> Writer {
+    fn new(exports: Vec<WritableVolume>, replaced: Arc<Replaced>, quota: u64) -> Writer {
         Writer { exports, replaced, quota: Quota::new(quota), file: None, error: None, report: WriteBackReport::default() }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! A file is locked while it is being received, so that it is not taken for a leftover.
 
-use super::write_target::{Export, below};
+use super::write_target::{WritableVolume, below};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr, OsString};
@@ -41,12 +41,12 @@ pub(super) fn claim(file: OwnedFd) -> Result<OwnedFd, Errno> {
     if fstat(&file)?.st_nlink == 0 { Err(Errno::EXIST) } else { Ok(file) }
 }
 
-impl Export {
+impl WritableVolume {
     /// Removes temporary files that a killed process left in this export. Unreadable directories are skipped.
     pub fn remove_leftovers(&self) {
         let (root, deep) = match self {
-            Export::Directory(root) => (root, true),
-            Export::File { directory, .. } => (directory, false),
+            WritableVolume::Directory(root) => (root, true),
+            WritableVolume::File { directory, .. } => (directory, false),
         };
         let mut waiting = vec![PathBuf::from(".")];
         while let Some(path) = waiting.pop() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records of cells, and their effects on the host's files; above all those that must not happen.
 
-use super::{Export, FailureReason, WriteBackReport, Writer};
+use super::{FailureReason, WritableVolume, WriteBackReport, Writer};
 use pando_abi::channel::{ExportedFile, Header, Kind, MAX_DATA, MAX_PATH, MAX_RECORD};
 use rustix::fs::{FileType, Mode, OFlags, mknodat, open};
 use rustix::io::Errno;
@@ -87,10 +87,10 @@ impl Host {
 
     /// Applies the records. Returns the answers and the report; `None` if a record is malformed.
     fn replies_to(&self, records: &Records) -> (Vec<u32>, Option<WriteBackReport>) {
-        self.replies_with(vec![Export::Directory(Host::opened(&self.export))], records)
+        self.replies_with(vec![WritableVolume::Directory(Host::opened(&self.export))], records)
     }
 
-    fn replies_with(&self, exports: Vec<Export>, records: &Records) -> (Vec<u32>, Option<WriteBackReport>) {
+    fn replies_with(&self, exports: Vec<WritableVolume>, records: &Records) -> (Vec<u32>, Option<WriteBackReport>) {
         let mut writer = Writer::new(exports, Arc::default(), u64::MAX);
         let mut answers = Vec::new();
         let sense = writer.serve(
@@ -307,7 +307,7 @@ fn one_file_may_be_exported_alone() {
     let host = Host::new();
     fs::write(host.export.join("one"), "old").expect("the directory is ours");
     fs::write(host.export.join("other"), "other").expect("the directory is ours");
-    let exports = || vec![Export::File { directory: Host::opened(&host.export), name: "one".into() }];
+    let exports = || vec![WritableVolume::File { directory: Host::opened(&host.export), name: "one".into() }];
     let (answers, report) = host.replies_with(exports(), &Records::default().file("", 0o600, b"new").sync());
     assert_eq!((&answers[..], report), (&[0][..], Some(WriteBackReport::default())));
     for name in ["other", "one", ".", "..", "/"] {
@@ -431,7 +431,7 @@ fn only_leftovers_of_killed_processes_are_removed() {
     // This one is being received.
     let received = fs::File::open(root.join(".pando-8-1")).expect("it was just written");
     received.lock().expect("the host has locks");
-    Export::Directory(Host::opened(root)).remove_leftovers();
+    WritableVolume::Directory(Host::opened(root)).remove_leftovers();
     assert!(!root.join(".pando-7-0").exists() && !root.join("deep/er/.pando-4194304-18").exists());
     assert!(kept.iter().all(|name| root.join(name).exists()) && root.join(".pando-9-9").is_symlink());
 }

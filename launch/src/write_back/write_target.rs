@@ -21,7 +21,7 @@ const MAX_NAME: usize = 255;
 
 /// A file or directory of the host that a cell may change.
 #[derive(Debug)]
-pub enum Export {
+pub enum WritableVolume {
     /// A directory with its content: opened for reading.
     Directory(OwnedFd),
     /// One file.
@@ -58,13 +58,13 @@ impl WriteTarget {
     ///
     /// # Errors
     /// The path is invalid, or continues below a file.
-    pub(super) fn find(export: &Export, path: &[u8]) -> Result<WriteTarget, Errno> {
+    pub(super) fn find(export: &WritableVolume, path: &[u8]) -> Result<WriteTarget, Errno> {
         match export {
-            Export::File { directory, name } if path.is_empty() => {
+            WritableVolume::File { directory, name } if path.is_empty() => {
                 Ok(WriteTarget { directory: directory.try_clone().map_err(errno)?, name: name.clone() })
             }
-            Export::File { .. } => Err(Errno::NOTDIR),
-            Export::Directory(root) => {
+            WritableVolume::File { .. } => Err(Errno::NOTDIR),
+            WritableVolume::Directory(root) => {
                 let good = |name: &[u8]| !matches!(name, b"" | b"." | b"..") && name.len() <= MAX_NAME && !name.contains(&0);
                 if !path.split(|byte| *byte == b'/').all(good) {
                     return Err(Errno::INVAL);

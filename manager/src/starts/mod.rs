@@ -39,8 +39,8 @@ const COMMANDS: u32 = 3;
 pub struct ProgramStart {
     /// The directory of records; `None`: there is no cache.
     directory: Option<PathBuf>,
-    common: StoredRecord,
-    command: StoredRecord,
+    common: KeyedRecord,
+    command: KeyedRecord,
     /// The fingerprints of the volumes.
     fingerprints: Vec<u64>,
     /// The blocks to read in advance, by volume.
@@ -49,7 +49,7 @@ pub struct ProgramStart {
 
 /// A record with its key; the default where there is none.
 #[derive(Debug, Default)]
-struct StoredRecord {
+struct KeyedRecord {
     key: Vec<u8>,
     record: Option<Record>,
 }
@@ -61,7 +61,7 @@ impl ProgramStart {
         let open = |key: Vec<u8>| {
             let read = |directory: &PathBuf| Record::read(&directory.join(file_name(&key)));
             let record = directory.as_ref().and_then(read).filter(|record| record.key == key && record.concerns(&fingerprints));
-            StoredRecord { key, record }
+            KeyedRecord { key, record }
         };
         let (common, command) = (open(common_key(program)), open(command_key(program)));
         if let (Some(directory), None) = (&directory, &common.record) {

@@ -10,7 +10,7 @@ use crate::environment::{HostEnvironment, ProgramError, lines};
 use crate::host;
 use crate::mounts::LiveVolume;
 use crate::view_images::ViewImages;
-use crate::write_back::Exports;
+use crate::write_back::WritableVolumes;
 use pando_confine::{Authority, Paths};
 use pando_image::Error;
 use pando_launch::Program;
@@ -44,7 +44,7 @@ pub struct PreparedView {
     /// The live mounts, whose servers are not started yet.
     pub live: Vec<LiveVolume>,
     /// The volumes that are written back.
-    pub exports: Exports,
+    pub exports: WritableVolumes,
     /// The host paths that are needed for that.
     pub visible: Paths,
     /// A file in it has changed and could not be read.
@@ -94,7 +94,7 @@ impl PreparedView {
         let (mut view, found) = Found::new(spec, command, environment)?;
         let Found { program, directory, arguments, user, account, variables, image } = found;
         spec.temporary.iter().try_for_each(|(path, permissions)| view.empty_directory(path, *permissions))?;
-        let (mut exports, mut change) = (Exports::default(), Vec::from_iter(environment.cache.clone()));
+        let (mut exports, mut change) = (WritableVolumes::default(), Vec::from_iter(environment.cache.clone()));
         let mut live = Vec::new();
         let (mut shown, mut protected): (Vec<(PathBuf, &Path)>, Vec<Vec<u8>>) = Default::default();
         for (index, VolumeSpec { host, cell, writable, read_only, live: is_live, name: _ }) in spec.volumes.iter().enumerate() {
@@ -118,7 +118,7 @@ impl PreparedView {
             }
             spec.check_writable(*writable, host).map_err(failed)?;
             // Leftovers of a killed process are removed before the view is made.
-            let export = if *writable { Some(Exports::open(host).map_err(|error| failed(host::plain(&error)))?) } else { None };
+            let export = if *writable { Some(WritableVolumes::open(host).map_err(|error| failed(host::plain(&error)))?) } else { None };
             let place: PathBuf = OsString::from_vec(view.show(host, cell).map_err(|error| failed(not_shown(error)))?).into();
             // A change in one volume must not reach another.
             if let Some((_, before)) = shown.iter().find(|(earlier, _)| Path::new(earlier).starts_with(&place)) {

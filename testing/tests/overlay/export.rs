@@ -3,7 +3,7 @@
 
 use crate::compare::{ComparedTrees, TreeListing, on_host, see_host};
 use crate::operation::{InitialFile, Operation, operations, trees};
-use pando_launch::{Export, WriteBackReport, apply_records};
+use pando_launch::{WritableVolume, WriteBackReport, apply_records};
 use pando_libos::errno::Errno;
 use pando_libos::files::export::Channel;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ impl Channel for DirectChannel<'_> {
         if self.answers.is_empty() {
             let directory = open(self.host, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
             let said = std::mem::take(&mut self.said);
-            let report = apply_records(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &said[..], |answer| {
+            let report = apply_records(vec![WritableVolume::Directory(directory)], Arc::default(), u64::MAX, &said[..], |answer| {
                 self.answers.extend(answer);
                 true
             });
@@ -162,7 +162,7 @@ fn an_interrupted_sync_leaves_old_or_new_files_and_loses_no_moved_one() {
         let host = on_host(&tree);
         let directory = open(host.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
         assert_eq!(
-            apply_records(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &noted.0[..cut], |_| true),
+            apply_records(vec![WritableVolume::Directory(directory)], Arc::default(), u64::MAX, &noted.0[..cut], |_| true),
             WriteBackReport::default()
         );
         let read = |name: &str| fs::read(host.path().join(name));
