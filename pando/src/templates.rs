@@ -25,8 +25,8 @@ use pando_kernel::{ConsolePort, Kernel};
 use pando_launch::copy_output;
 use pando_manager::limits::Limits;
 use pando_manager::template::{
-    Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, TrainingSpec, VARIANTS_MAX,
-    Workshop,
+    CreationContext, Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, TrainingSpec,
+    VARIANTS_MAX,
 };
 use pando_manager::time_limits::TimeLimits;
 use pando_manager::timings::Timings;
@@ -253,8 +253,8 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
         let streams = (std::io::stdout().lock(), std::io::stderr());
         copy_output(&*kernel, cell, port, streams, limit).map(drop)
     };
-    let workshop = Workshop { kernel: &kernel, libos: &libos, time_limits: &time_limits };
-    plan.create(workshop, &mut output, &|cell| signals.set_target(cell))?;
+    let context = CreationContext { kernel: &kernel, libos: &libos, time_limits: &time_limits };
+    plan.create(context, &mut output, &|cell| signals.set_target(cell))?;
     Ok(0)
 }
 

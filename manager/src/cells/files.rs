@@ -13,7 +13,9 @@ use super::tasks::lock;
 use crate::environment::HostEnvironment;
 use crate::limits::Limits;
 use crate::root::RootGuard;
-use crate::template::{Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, Workshop};
+use crate::template::{
+    CreationContext, Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore,
+};
 use crate::time_limits::TimeLimits;
 use crate::view::{PreparedView, ViewSpec};
 use crate::view_images::ViewImages;
@@ -227,13 +229,13 @@ impl TemplateProvider for FileTemplates {
         let name = spec.name.clone();
         let plan = Plan::new(spec, &self.store, &self.environment)?;
         let mut output = Vec::new();
-        let workshop = Workshop { kernel: &self.kernel, libos: &self.libos, time_limits: &self.time_limits };
+        let context = CreationContext { kernel: &self.kernel, libos: &self.libos, time_limits: &self.time_limits };
         let mut keep = |_, port: &pando_kernel::ConsolePort| {
             collect_output(port, &mut output);
             Ok(())
         };
         let replaced = self.store.view_images(&name);
-        let created = plan.create(workshop, &mut keep, &|_| ());
+        let created = plan.create(context, &mut keep, &|_| ());
         // A replaced template that is loaded needs its images until then.
         self.tidy();
         self.store.remove_unused_views(replaced);

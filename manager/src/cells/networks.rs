@@ -4,7 +4,7 @@
 use super::ManagerError;
 use super::gateways::{CellUplink, GatewaySlot, Gateways};
 use super::spec::ManagedCellSpec;
-use super::virtual_hosts::{CellPorts, HostEntry, HostTable, VirtualHostIngress};
+use super::virtual_hosts::{CellPorts, NamedCellEntry, NamedCellTable, VirtualHostIngress};
 use crate::network::{NamedNetworks, SharedNetwork};
 use pando_gateway::{Publication, VirtualHosts};
 use pando_kernel::network::address::Addresses;
@@ -27,7 +27,7 @@ pub(super) struct RequestedNetwork {
     network: Option<Arc<SharedNetwork>>,
     slot: Option<GatewaySlot>,
     /// The table of the cells that are reached by name, if it is one.
-    table: Option<Arc<HostTable>>,
+    table: Option<Arc<NamedCellTable>>,
 }
 
 /// The connection of a cell. Its parts are released after the cell has ended.
@@ -37,7 +37,7 @@ pub(super) struct CellConnection {
     pub(super) addresses: Option<Addresses>,
     /// The published ports of the cell.
     pub(super) ports: CellPorts,
-    _entry: Option<HostEntry>,
+    _entry: Option<NamedCellEntry>,
     _uplink: Option<CellUplink>,
     _network: Option<Arc<SharedNetwork>>,
 }

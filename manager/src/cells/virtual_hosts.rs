@@ -16,21 +16,21 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// The network and the gateway of cells that are reached by name. Dropping it stops the gateway.
 pub(super) struct VirtualHostIngress {
     pub(super) network: Arc<SharedNetwork>,
-    pub(super) table: Arc<HostTable>,
+    pub(super) table: Arc<NamedCellTable>,
     _uplink: CellUplink,
 }
 
 /// The cells that are reached by name.
-pub(super) struct HostTable {
+pub(super) struct NamedCellTable {
     domain: String,
     /// The address at which the host listens, once it does.
     address: OnceLock<SocketAddr>,
-    hosts: Mutex<Hosts>,
+    hosts: Mutex<NamedCells>,
 }
 
 #[derive(Default)]
-struct Hosts {
-    by_number: HashMap<u64, Host>,
+struct NamedCells {
+    by_number: HashMap<u64, NamedCell>,
     /// Number of entries so far.
     added: u64,
     /// Numbers by name, in lower case.
@@ -38,7 +38,7 @@ struct Hosts {
 }
 
 /// A cell that is reached by name.
-struct Host {
+struct NamedCell {
     /// The number of its entry.
     serial: u64,
     name: String,
@@ -48,8 +48,8 @@ struct Host {
 }
 
 /// The entry of a cell, which is removed when this is dropped.
-pub(super) struct HostEntry {
-    table: Arc<HostTable>,
+pub(super) struct NamedCellEntry {
+    table: Arc<NamedCellTable>,
     number: u64,
     serial: u64,
 }
@@ -73,7 +73,7 @@ pub(super) struct CellPorts {
     /// Ports that are reached by its name.
     pub(super) by_name: Vec<u16>,
     /// The table that has its name.
-    pub(super) table: Option<Arc<HostTable>>,
+    pub(super) table: Option<Arc<NamedCellTable>>,
 }
 
 impl VirtualHostIngress {
@@ -88,24 +88,24 @@ impl VirtualHostIngress {
         config: VirtualHosts,
     ) -> Result<VirtualHostIngress, ManagerError> {
         let network = networks.create_isolated()?;
-        let table = Arc::new(HostTable { domain: config.domain.clone(), address: OnceLock::new(), hosts: Mutex::default() });
-        let (uplink, address) = gateways.open_shared(kernel, &network, config, Arc::<HostTable>::clone(&table))?;
+        let table = Arc::new(NamedCellTable { domain: config.domain.clone(), address: OnceLock::new(), hosts: Mutex::default() });
+        let (uplink, address) = gateways.open_shared(kernel, &network, config, Arc::<NamedCellTable>::clone(&table))?;
         let _ = table.address.set(address);
         Ok(VirtualHostIngress { network, table, _uplink: uplink })
     }
 }
 
-impl HostTable {
+impl NamedCellTable {
     /// Adds a cell.
-    pub(super) fn add(self: &Arc<HostTable>, number: u64, name: &str, address: Ipv4Addr, ports: Vec<u16>) -> HostEntry {
+    pub(super) fn add(self: &Arc<NamedCellTable>, number: u64, name: &str, address: Ipv4Addr, ports: Vec<u16>) -> NamedCellEntry {
         let mut hosts = lock(&self.hosts);
         hosts.remove(number);
         let name = name.to_ascii_lowercase();
         hosts.by_name.entry(name.clone()).or_default().insert(number);
         hosts.added += 1;
         let serial = hosts.added;
-        hosts.by_number.insert(number, Host { serial, name, address, ports });
-        HostEntry { table: Arc::clone(self), number, serial }
+        hosts.by_number.insert(number, NamedCell { serial, name, address, ports });
+        NamedCellEntry { table: Arc::clone(self), number, serial }
     }
 
     /// The address at which the host listens, and the domain of the names.
@@ -121,9 +121,9 @@ impl HostTable {
     }
 }
 
-impl Hosts {
+impl NamedCells {
     /// The cell of this number or name. Of several, the one that was started last.
-    fn find(&self, name: &str) -> Option<&Host> {
+    fn find(&self, name: &str) -> Option<&NamedCell> {
         let number = match cell_number(name) {
             Some(number) => number,
             None => *self.by_name.get(name)?.last()?,
@@ -132,7 +132,7 @@ impl Hosts {
     }
 
     fn remove(&mut self, number: u64) {
-        let Some(Host { name, .. }) = self.by_number.remove(&number) else { return };
+        let Some(NamedCell { name, .. }) = self.by_number.remove(&number) else { return };
         if let Some(numbers) = self.by_name.get_mut(&name) {
             numbers.remove(&number);
             if numbers.is_empty() {
@@ -142,7 +142,7 @@ impl Hosts {
     }
 }
 
-impl CellDirectory for HostTable {
+impl CellDirectory for NamedCellTable {
     /// Finds `NAME`, or the port of `PORT.NAME`.
     fn find(&self, name: &str) -> Result<SocketAddr, String> {
         let hosts = lock(&self.hosts);
@@ -166,7 +166,7 @@ impl CellDirectory for HostTable {
     }
 }
 
-impl Drop for HostEntry {
+impl Drop for NamedCellEntry {
     fn drop(&mut self) {
         let mut hosts = lock(&self.table.hosts);
         // A cell that was started again has its number.
@@ -191,14 +191,14 @@ impl CellPorts {
 
 #[cfg(test)]
 mod tests {
-    use super::{CellPorts, HostTable};
+    use super::{CellPorts, NamedCellTable};
     use crate::network::CellDirectory;
     use std::net::Ipv4Addr;
     use std::sync::{Arc, Mutex, OnceLock};
 
-    fn table() -> Arc<HostTable> {
+    fn table() -> Arc<NamedCellTable> {
         let address = OnceLock::from("127.0.0.1:8080".parse::<std::net::SocketAddr>().expect("an address"));
-        Arc::new(HostTable { domain: "cells.localhost".into(), address, hosts: Mutex::default() })
+        Arc::new(NamedCellTable { domain: "cells.localhost".into(), address, hosts: Mutex::default() })
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub struct Plan {
 
 /// The kernel in which a template is created, and the watcher of its time limits.
 #[derive(Clone, Copy)]
-pub struct Workshop<'a> {
+pub struct CreationContext<'a> {
     /// The kernel.
     pub kernel: &'a Arc<Kernel>,
     /// The booted libOS.
@@ -88,20 +88,20 @@ impl Plan {
     ///
     /// # Errors
     /// The program ends before it is ready, there is not enough memory, or the state cannot be written.
-    pub fn create(&self, workshop: Workshop<'_>, output: OutputSink<'_>, observer: CellObserver<'_>) -> Result<(), TemplateError> {
+    pub fn create(&self, context: CreationContext<'_>, output: OutputSink<'_>, observer: CellObserver<'_>) -> Result<(), TemplateError> {
         // The replaced template may have had more variants.
         self.store.replace(&self.spec.name, self.spec.variants, || {
             (0..self.spec.variants).try_for_each(|number| {
                 let file = self.store.variant(&self.spec.name, number);
                 remove_leftovers(self.store.directory(), &file);
-                let prepared = self.prepare(workshop)?;
-                self.create_variant(workshop, (&prepared, &file), output, observer)
+                let prepared = self.prepare(context)?;
+                self.create_variant(context, (&prepared, &file), output, observer)
             })
         })
     }
 
     /// Creates the program's cell.
-    fn prepare(&self, Workshop { kernel, libos, .. }: Workshop<'_>) -> Result<PreparedProgram, TemplateError> {
+    fn prepare(&self, CreationContext { kernel, libos, .. }: CreationContext<'_>) -> Result<PreparedProgram, TemplateError> {
         let Plan { spec: TemplateSpec { view, limits, .. }, environment, .. } = self;
         let root = RootGuard::new(Arc::<Kernel>::clone(kernel), Root::new(kernel, libos, self.view.volumes.clone())?);
         let program = Program { memory: self.memory, is_template: true, ..self.view.program(view, environment) };
@@ -113,12 +113,12 @@ impl Plan {
     /// Creates one variant.
     fn create_variant(
         &self,
-        workshop: Workshop<'_>,
+        context: CreationContext<'_>,
         (prepared, file): (&PreparedProgram, &Path),
         output: OutputSink<'_>,
         observer: CellObserver<'_>,
     ) -> Result<(), TemplateError> {
-        let Workshop { kernel, time_limits, .. } = workshop;
+        let CreationContext { kernel, time_limits, .. } = context;
         let cell = prepared.cell.id();
         observer(Some(cell));
         let port = prepared.cell.console()?;
@@ -141,7 +141,7 @@ impl Plan {
         self.save(kernel, cell, &untrained)?;
         prepared.cell.end(End::Killed);
         let template = load_volumes(&TemplateFile::open(&untrained)?, kernel, self.view.volumes.clone(), self.memory)?;
-        let trained = (0..self.spec.training.clones).try_for_each(|_| self.train(workshop, &prepared.spec, &template));
+        let trained = (0..self.spec.training.clones).try_for_each(|_| self.train(context, &prepared.spec, &template));
         // The template is usable without training.
         if let Err(error) = trained
             && self.spec.training.is_requested
@@ -152,7 +152,12 @@ impl Plan {
     }
 
     /// Runs a training clone to its end, or to its time limit.
-    fn train(&self, Workshop { kernel, time_limits, .. }: Workshop<'_>, spec: &CellSpec, template: &Root) -> Result<(), LaunchError> {
+    fn train(
+        &self,
+        CreationContext { kernel, time_limits, .. }: CreationContext<'_>,
+        spec: &CellSpec,
+        template: &Root,
+    ) -> Result<(), LaunchError> {
         let training = &self.spec.training;
         let arguments = training.arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         let program = Program { arguments, environment: Vec::new(), is_template: false, ..spec.program.clone() };

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use builtin::{PROGRAMS, PYTHON, PYTHON_TRAINING};
-pub use create::{CellObserver, OutputSink, Plan, Workshop};
+pub use create::{CellObserver, CreationContext, OutputSink, Plan};
 pub use error::TemplateError;
 pub use manifest::Manifest;
 pub use name::{TemplateName, TemplateRef};

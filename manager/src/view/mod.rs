@@ -5,7 +5,6 @@
 //! elsewhere adds its installation prefix ([`rules`]). The last is the current directory. Those two are scanned at each start. File
 //! contents are read only when the cell reads them.
 
-mod account;
 mod cache;
 mod container;
 mod nested;
@@ -16,6 +15,7 @@ mod spec;
 #[cfg(test)]
 mod tests;
 mod trees;
+mod user_account;
 
 use crate::environment::{HostEnvironment, ProgramError};
 use crate::report::{Reporter, Warning};
@@ -33,12 +33,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trees::CachedTree;
 
-pub use account::{Account, resolve};
 pub use container::{image_store, prepare_image};
 pub use nested::program_in_same_view;
 pub use parts::add as add_parts;
 pub use prepared::PreparedView;
 pub use spec::{ImageSpec, User, UserName, ViewSpec, VolumeName, VolumeSpec};
+pub use user_account::{UserAccount, resolve};
 
 /// Directories in every root, empty if the image has none: name and permissions.
 const EMPTY: [(&str, u16); 8] = [
@@ -307,7 +307,7 @@ impl View {
     ///
     /// # Errors
     /// Another file is in its way.
-    fn add_home(&mut self, account: &Account) -> Result<(), ViewError> {
+    fn add_home(&mut self, account: &UserAccount) -> Result<(), ViewError> {
         if account.has_usual_home() {
             let (volume, path) = self.covering(&account.home);
             let User { user, group } = account.user;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A prepared view: its images, the program in it, the working directory, and the volumes.
 
-use super::account::{Account, resolve};
 use super::cache::{Renewal, STATE};
 use super::container::ImageView;
 use super::spec::{User, UserName, ViewSpec, VolumeSpec};
+use super::user_account::{UserAccount, resolve};
 use super::{View, ViewError};
 use crate::environment::{HostEnvironment, ProgramError, lines};
 use crate::host;
@@ -49,7 +49,7 @@ pub struct PreparedView {
     pub visible: Paths,
     /// A file in it has changed and could not be read.
     pub changed: Arc<AtomicBool>,
-    account: Account,
+    account: UserAccount,
     /// Mount points and files that the cell's programs may not change.
     protected: Vec<Vec<u8>>,
     /// Variables by which programs find what is shown, or those of the container image.
@@ -204,7 +204,7 @@ struct Found {
     arguments: Vec<OsString>,
     directory: PathBuf,
     user: User,
-    account: Account,
+    account: UserAccount,
     variables: Vec<(OsString, OsString)>,
     image: Option<OpenImage>,
 }
@@ -251,13 +251,13 @@ impl Found {
 }
 
 /// Finds a user in the lists of a root.
-fn find_user(view: &View, name: &str, user: Option<&UserName>, unknown: impl Fn(u32) -> u32) -> Result<(User, Account), ViewError> {
+fn find_user(view: &View, name: &str, user: Option<&UserName>, unknown: impl Fn(u32) -> u32) -> Result<(User, UserAccount), ViewError> {
     let text = |path: &str| Ok::<_, ViewError>(view.volumes[0].image.file_text(path.as_bytes())?.unwrap_or_default());
     of_user(name, &text(USERS)?, &text(GROUPS)?, user, unknown)
 }
 
 /// Finds a user of the host.
-pub(super) fn host_user(environment: &HostEnvironment, user: Option<&UserName>) -> Result<(User, Account), ViewError> {
+pub(super) fn host_user(environment: &HostEnvironment, user: Option<&UserName>) -> Result<(User, UserAccount), ViewError> {
     // The list of groups is read only for a user that is given, and not for one whose group is a number.
     let needs_groups = user.is_some_and(|name| name.group.as_ref().is_none_or(|group| group.parse::<u32>().is_err()));
     let groups = if needs_groups { std::fs::read_to_string(GROUPS).unwrap_or_default() } else { String::new() };
@@ -271,11 +271,11 @@ fn of_user(
     groups: &str,
     user: Option<&UserName>,
     unknown: impl Fn(u32) -> u32,
-) -> Result<(User, Account), ViewError> {
+) -> Result<(User, UserAccount), ViewError> {
     let failed = |reason| ViewError::User { view: view.into(), reason };
     let has_group = user.is_some_and(|name| name.group.is_some());
     let user = user.map_or(Ok(User::default()), |name| resolve(name, users, groups, unknown)).map_err(failed)?;
-    let account = Account::find(users, user);
+    let account = UserAccount::find(users, user);
     Ok((user, if has_group { account } else { account.with_groups(groups) }))
 }
 

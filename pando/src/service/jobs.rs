@@ -12,7 +12,7 @@ use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, Job, JobEnd, Task, TerminalSize};
 use pando_manager::cells::{ManagedCell, ProgramConfiguration, StartedJob};
 use pando_manager::outcome::{SIGKILL, TIMED_OUT, of_signal};
-use pando_manager::view::{self, Account, User};
+use pando_manager::view::{self, User, UserAccount};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -96,13 +96,13 @@ pub(super) async fn next_output(job: &Job, notified: &mut watch::Receiver<()>, e
 }
 
 /// Finds a user by the lists of users and groups in a cell.
-async fn account(cell: &ManagedCell, user: &str) -> Result<Account, Problem> {
+async fn account(cell: &ManagedCell, user: &str) -> Result<UserAccount, Problem> {
     let wrong = |reason: String| Problem::request(format!("user: {reason}"));
     let wanted = options::user_name(user).map_err(wrong)?;
     let (users, groups) = (read_list(cell, "/etc/passwd").await?, read_list(cell, "/etc/group").await?);
     // A user without an entry has the group of its number.
     let found = view::resolve(&wanted, &users, &groups, |user| user).map_err(|reason| wrong(format!("the cell: {reason}")))?;
-    Ok(Account::find(&users, found))
+    Ok(UserAccount::find(&users, found))
 }
 
 /// Reads a short text file of a cell; empty if it cannot be read.
@@ -238,7 +238,7 @@ pub(super) fn finish(job: &Job, path: &str) -> Result<(), Problem> {
 }
 
 /// The command of a request, with what the cell's own program has where the request says nothing.
-fn command(new: &api::NewJob, own: ProgramConfiguration, account: Option<Account>) -> Result<Command, Problem> {
+fn command(new: &api::NewJob, own: ProgramConfiguration, account: Option<UserAccount>) -> Result<Command, Problem> {
     let api::NewJob { arguments, environment: given, directory, user: _, terminal, timeout: _, output_limit: _, keep_input: _, detach: _ } =
         new;
     let name = arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: the program is missing"))?;

@@ -14,7 +14,7 @@ const SHELL: &str = "/bin/sh";
 
 /// A user of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct UserAccount {
     pub(super) user: User,
     /// `None` if it is unknown.
     name: Option<String>,
@@ -24,15 +24,15 @@ pub struct Account {
     pub(super) groups: Vec<u32>,
 }
 
-impl Account {
+impl UserAccount {
     /// Finds a user in the text of an `/etc/passwd`. The home of an unknown user is named by the user ID.
-    pub fn find(users: &str, user: User) -> Account {
+    pub fn find(users: &str, user: User) -> UserAccount {
         let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let line = fields.into_iter().find(|fields| fields.len() >= 6 && fields[2].parse() == Ok(user.user));
         let field = |index: usize| line.as_ref().and_then(|fields| fields.get(index)).filter(|field| !field.is_empty());
         let is_root = user.user == 0;
         let unknown = if is_root { PathBuf::from("/root") } else { Path::new(HOMES).join(user.user.to_string()) };
-        Account {
+        UserAccount {
             user,
             name: field(0).map(ToString::to_string).or_else(|| is_root.then(|| "root".into())),
             home: field(5).map(PathBuf::from).filter(|home| home.is_absolute()).unwrap_or(unknown),
@@ -49,7 +49,7 @@ impl Account {
 
     /// The account with the groups of which the text of an `/etc/group` names it as a member.
     #[must_use]
-    pub(super) fn with_groups(self, groups: &str) -> Account {
+    pub(super) fn with_groups(self, groups: &str) -> UserAccount {
         let name = self.name.as_deref();
         let of_line = |line: &str| {
             let fields: Vec<&str> = line.split(':').collect();
@@ -59,7 +59,7 @@ impl Account {
         let mut groups: Vec<u32> = groups.lines().filter_map(of_line).take(GROUPS_MAX).collect();
         groups.sort_unstable();
         groups.dedup();
-        Account { groups, ..self }
+        UserAccount { groups, ..self }
     }
 
     /// Whether its home is in the directory of homes, and so is created: the homes of system users are those of the image.
@@ -113,7 +113,7 @@ mod tests {
         "root:x:0:0:root:/root:/bin/bash\n\nwrong:line\nwww-data:x:33:33:www:/var/www:/bin/sh\nann:x:1000:1000:Ann,,,:/home/ann:\n";
 
     fn account(user: u32) -> (Option<String>, String, String, bool) {
-        let account = Account::find(USERS, User { user, group: user });
+        let account = UserAccount::find(USERS, User { user, group: user });
         (account.name.clone(), account.home.display().to_string(), account.shell.clone(), account.has_usual_home())
     }
 
@@ -124,13 +124,13 @@ mod tests {
         assert_eq!(account(33), is("www-data", "/var/www", "/bin/sh", false));
         assert_eq!(account(1000), is("ann", "/home/ann", "/bin/sh", true));
         assert_eq!(account(7), (None, "/home/7".into(), "/bin/sh".into(), true));
-        assert_eq!(Account::find("", User::default()).name.as_deref(), Some("root"));
+        assert_eq!(UserAccount::find("", User::default()).name.as_deref(), Some("root"));
     }
 
     #[test]
     fn supplementary_groups_are_those_that_name_the_user() {
         let groups = "root:x:0:\nwww-data:x:33:ann\naudio:x:29:bob,ann\nann:x:1000:ann\nvideo:x:44:bob,annie\nshort:x:5\nbad:x:y:ann\n";
-        let of = |user: u32| Account::find(USERS, User { user, group: user }).with_groups(groups).groups;
+        let of = |user: u32| UserAccount::find(USERS, User { user, group: user }).with_groups(groups).groups;
         assert_eq!((of(1000), of(33), of(7)), (vec![29, 33], vec![], vec![]));
     }
 
