@@ -15,7 +15,7 @@ use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, TcpControl
 use crate::ack_policy::AckPolicy;
 use crate::connection_state::{ConnectionState, OpenMode, UserHold};
 use crate::loss_recovery::Recovery;
-use crate::packet::{Ends, Packet};
+use crate::packet::{MacPair, Packet};
 use crate::port::{IdleDevice, Port, Transmitter, TxSummary};
 use crate::segment::window_scale;
 use crate::segment_rewrite::{Rewrite, duplicate_ack, fit, is_duplicate_ack, rewrite, rewritten};
@@ -268,7 +268,7 @@ impl Connection {
     }
 
     /// The context for transmitting.
-    pub(crate) fn transmitter<'a>(&self, capabilities: &'a DeviceCapabilities, sink: &'a mut dyn TxSink, ends: Ends) -> Transmitter<'a> {
+    pub(crate) fn transmitter<'a>(&self, capabilities: &'a DeviceCapabilities, sink: &'a mut dyn TxSink, ends: MacPair) -> Transmitter<'a> {
         Transmitter { capabilities, sink, ends, tx: self.tx.without_counts(), window_scale: self.window_scale }
     }
 

@@ -6,7 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use smoltcp::wire::{IpProtocol, IpRepr, UdpPacket, UdpRepr};
 
-use crate::packet::{Ends, Packet, compose};
+use crate::packet::{MacPair, Packet, compose};
 use crate::receive::Context;
 use crate::{Datagram, DatagramVerdict, Error, SocketEvent, Stack, TxSink, Unreachable};
 
@@ -63,7 +63,7 @@ impl Stack {
             self.neighbours.wait_packet(next_hop, compose(header, checksums, write), now);
             return Ok(());
         };
-        if !(Ends { from: self.network.mac, to }.packet(sink, header, checksums, write)) {
+        if !(MacPair { from: self.network.mac, to }.packet(sink, header, checksums, write)) {
             return Err(Error::Full);
         }
         self.counts.sent += 1;

@@ -11,7 +11,7 @@ use smoltcp::wire::{
 };
 
 use crate::network::Recipients;
-use crate::packet::{Ends, Mac, Packet, compose};
+use crate::packet::{Mac, MacPair, Packet, compose};
 use crate::receive::Context;
 use crate::{Error, Failure, IcmpError, Message, SocketEvent, Stack, Tuple, TxSink, Unreachable};
 
@@ -65,7 +65,7 @@ impl Stack {
                 target_hardware_addr: source_hardware_addr,
                 target_protocol_addr: source_protocol_addr,
             };
-            let ends = Ends { from: self.network.mac, to: from };
+            let ends = MacPair { from: self.network.mac, to: from };
             let is_sent = ends.frame(sink, EthernetProtocol::Arp, reply.buffer_len(), |room| {
                 reply.emit(&mut ArpPacket::new_unchecked(room));
             });
@@ -290,7 +290,7 @@ impl Stack {
     fn send_icmp4(&mut self, from: IpAddr, remote: IpAddr, repr: &Icmpv4Repr, hops: u8, to: Mac, sink: &mut dyn TxSink) {
         let header = IpRepr::new(from.into(), remote.into(), IpProtocol::Icmp, repr.buffer_len(), hops);
         let checksums = &self.capabilities.checksum;
-        let is_sent = Ends { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
+        let is_sent = MacPair { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
             repr.emit(&mut Icmpv4Packet::new_unchecked(room), checksums);
         });
         self.counts.sent += u64::from(is_sent);

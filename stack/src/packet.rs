@@ -96,12 +96,12 @@ pub(crate) fn checksums(of_payloads: bool) -> ChecksumCapabilities {
 
 /// Source and destination of a frame.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ends {
+pub(crate) struct MacPair {
     pub(crate) from: Mac,
     pub(crate) to: Mac,
 }
 
-impl Ends {
+impl MacPair {
     /// Writes a frame with `length` bytes of payload. Returns whether there was room.
     pub(crate) fn frame(&self, sink: &mut dyn TxSink, kind: EthernetProtocol, length: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let Some(room) = sink.room(HEADER + length) else { return false };

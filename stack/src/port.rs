@@ -11,7 +11,7 @@ use smoltcp::wire::{
 
 use crate::TxSink;
 use crate::loss_recovery::Recovery;
-use crate::packet::{Ends, HEADER};
+use crate::packet::{HEADER, MacPair};
 use crate::time_wait::LastSegment;
 
 /// The segments that smoltcp sent through a port.
@@ -63,7 +63,7 @@ impl TxSummary {
 pub(crate) struct Transmitter<'a> {
     pub(crate) capabilities: &'a DeviceCapabilities,
     pub(crate) sink: &'a mut dyn TxSink,
-    pub(crate) ends: Ends,
+    pub(crate) ends: MacPair,
     pub(crate) tx: TxSummary,
     /// The window scale that this side announced.
     pub(crate) window_scale: u8,

@@ -9,7 +9,7 @@ use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol
 use crate::connection::Change;
 use crate::connection_state::{ConnectionState, OpenMode};
 use crate::network::Recipients;
-use crate::packet::{Ends, Mac, Packet};
+use crate::packet::{Mac, MacPair, Packet};
 use crate::port::TxSummary;
 use crate::segment::{empty_segment, parse_segment, without_payload};
 use crate::socket_events;
@@ -158,7 +158,7 @@ impl Stack {
     /// Passes a segment to its connection.
     fn process_connection(&mut self, id: ConnectionId, packet: &Packet, segment: &TcpRepr, context: &mut Context) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let ends = Ends { from: self.network.mac, to: context.from };
+        let ends = MacPair { from: self.network.mac, to: context.from };
         let mut transmitter = connection.transmitter(&self.capabilities, context.sink, ends);
         connection.process(&mut self.interface, &mut transmitter, packet, segment, context.now);
         self.counts.polls += 1;
@@ -255,7 +255,7 @@ impl Stack {
         let (from, remote) = (tuple.local.ip().into(), tuple.remote.ip().into());
         let header = IpRepr::new(from, remote, IpProtocol::Tcp, repr.buffer_len(), 64);
         let checksums = &self.capabilities.checksum;
-        let is_sent = Ends { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
+        let is_sent = MacPair { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
             repr.emit(&mut TcpPacket::new_unchecked(room), &from, &remote, checksums);
         });
         self.counts.sent += u64::from(is_sent);

@@ -12,7 +12,7 @@ use smoltcp::phy::{ChecksumCapabilities, DeviceCapabilities};
 use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr};
 
 use crate::connection::{Connection, to_smoltcp_time};
-use crate::packet::{Ends, HEADER, Mac, Packet, compose};
+use crate::packet::{HEADER, Mac, MacPair, Packet, compose};
 use crate::port::IdleDevice;
 use crate::segment::{parse_segment, window_scale, without_payload};
 use crate::sockets::{SingleSocket, Sockets};
@@ -189,7 +189,7 @@ impl SynBacklog {
         let Some(packet) = Packet::v4(&bytes, false).or_else(|| Packet::v6(&bytes)).filter(|_| listens) else { return (connection, None) };
 
         let mut capture = SegmentCapture { bytes: [0; CAPTURE_SIZE], length: 0 };
-        let ends = Ends { from: [0; 6], to: [0; 6] };
+        let ends = MacPair { from: [0; 6], to: [0; 6] };
         let mut transmitter = connection.transmitter(&self.capabilities, &mut capture, ends);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;

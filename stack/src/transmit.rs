@@ -10,7 +10,7 @@ use smoltcp::wire::{
 use crate::connection_state::ConnectionState;
 use crate::icmp_arp::UnreachableReport;
 use crate::neighbours::{Task, Waiting};
-use crate::packet::{Ends, Mac, Packet};
+use crate::packet::{Mac, MacPair, Packet};
 use crate::port::TxSummary;
 use crate::{ConnectionId, Failure, Stack, TxSink, Unreachable, limits, network, socket_events};
 
@@ -64,7 +64,7 @@ impl Stack {
             self.timer_queue.set(id, Some(now.saturating_add(limits::SOLICITATION_INTERVAL)));
             return false;
         };
-        let ends = Ends { from: self.network.mac, to };
+        let ends = MacPair { from: self.network.mac, to };
         let mut transmitter = connection.transmitter(&self.capabilities, sink, ends);
         for turn in 1..=limits::TURN {
             connection.send_queued(&mut self.interface, &mut transmitter, now);
@@ -142,7 +142,7 @@ impl Stack {
         }
         for packet in waiting.packets {
             let kind = if packet.first().is_some_and(|byte| byte >> 4 == 6) { EthernetProtocol::Ipv6 } else { EthernetProtocol::Ipv4 };
-            let is_sent = Ends { from: self.network.mac, to }.frame(sink, kind, packet.len(), |room| room.copy_from_slice(&packet));
+            let is_sent = MacPair { from: self.network.mac, to }.frame(sink, kind, packet.len(), |room| room.copy_from_slice(&packet));
             self.counts.sent += u64::from(is_sent);
         }
     }
@@ -160,7 +160,7 @@ impl Stack {
                     target_hardware_addr: EthernetAddress([0; 6]),
                     target_protocol_addr: address,
                 };
-                Ends { from, to: [0xff; 6] }.frame(sink, EthernetProtocol::Arp, request.buffer_len(), |room| {
+                MacPair { from, to: [0xff; 6] }.frame(sink, EthernetProtocol::Arp, request.buffer_len(), |room| {
                     request.emit(&mut ArpPacket::new_unchecked(room));
                 })
             }
@@ -180,7 +180,7 @@ impl Stack {
         let header = IpRepr::new(from.into(), remote.into(), IpProtocol::Icmpv6, what.buffer_len(), hops);
         let checksums = &self.capabilities.checksum;
         let (IpAddr::V6(from), IpAddr::V6(remote)) = (from, remote) else { return false };
-        Ends { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
+        MacPair { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
             what.emit(&from, &remote, &mut Icmpv6Packet::new_unchecked(room), checksums);
         })
     }

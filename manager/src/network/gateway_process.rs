@@ -17,7 +17,7 @@ const BATCH: usize = 16;
 
 /// The state that a gateway's process shares with the process of cells.
 #[derive(Clone, Copy)]
-pub(super) struct Ends<'a> {
+pub(super) struct SharedResources<'a> {
     /// The rings of frames.
     pub(super) memory: &'a OwnedFd,
     /// Wakes the process of cells.
@@ -29,7 +29,7 @@ pub(super) struct Ends<'a> {
 }
 
 /// Runs a gateway, and returns the exit status of its process.
-pub(super) fn run(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher: Pid) -> u8 {
+pub(super) fn run(order: &GatewayConfig, bound: Option<&Gateway>, ends: SharedResources<'_>, launcher: Pid) -> u8 {
     let message = match work(order, bound, ends, launcher) {
         Ok(report) => GatewayMessage::Stopped(Box::new(report)),
         Err(error) => GatewayMessage::Failed(error.to_string()),
@@ -37,7 +37,7 @@ pub(super) fn run(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>
     u8::from(send_message(ends.control, &message).is_err())
 }
 
-fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher: Pid) -> io::Result<GatewayReport> {
+fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: SharedResources<'_>, launcher: Pid) -> io::Result<GatewayReport> {
     let _ = rustix::thread::set_name(c"gateway");
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(launcher) {

@@ -10,7 +10,7 @@
 //! replaces another one goes on with them.
 
 use super::error::{NetworkError, StartError};
-use super::gateway_process::{self, Ends};
+use super::gateway_process::{self, SharedResources};
 use super::messages::{
     Answer, GatewayConfig, GatewayListeners, GatewayMessage, LauncherRequest, ListenersId, MESSAGE_MAX, decode, encode, receive_message,
     send_message,
@@ -264,7 +264,7 @@ fn start(order: &GatewayConfig, bound: Option<&Gateway>) -> io::Result<Started> 
     let mut kept: Vec<BorrowedFd<'_>> = [&memory, &own, &gateway, &control].map(AsFd::as_fd).into();
     kept.extend(bound.iter().flat_map(|bound| bound.descriptors()));
     let launcher = rustix::process::getpid();
-    let ends = Ends { memory: &memory, owner: &own, own: &gateway, control: &control };
+    let ends = SharedResources { memory: &memory, owner: &own, own: &gateway, control: &control };
     let process = fork(&kept, || gateway_process::run(order, bound, ends, launcher))?;
     let process = Pid::from_raw(process).ok_or_else(|| io::Error::other("a process without a number"))?;
     let process = pidfd_open(process, PidfdFlags::empty())?;

@@ -172,7 +172,7 @@ impl Drop for Pump {
 }
 
 /// How a gateway ended.
-enum End {
+enum GatewayEnd {
     /// As requested.
     Stopped(Box<GatewayReport>),
     /// Unexpectedly, with the reason.
@@ -181,19 +181,19 @@ enum End {
 
 /// Counts the ticks for which a condition lasts.
 #[derive(Default)]
-struct Clock {
+struct TickCounter {
     next: Option<Instant>,
     ticks: u32,
 }
 
-impl Clock {
+impl TickCounter {
     /// Returns the ticks so far; 0 if the condition does not hold.
     fn poll(&mut self, lasts: bool) -> u32 {
         let now = Instant::now();
         match self.next {
-            _ if !lasts => *self = Clock::default(),
+            _ if !lasts => *self = TickCounter::default(),
             None => self.next = Some(now + TICK),
-            Some(next) if now >= next => *self = Clock { next: Some(now + TICK), ticks: self.ticks + 1 },
+            Some(next) if now >= next => *self = TickCounter { next: Some(now + TICK), ticks: self.ticks + 1 },
             Some(_) => {}
         }
         self.ticks
@@ -230,8 +230,8 @@ impl Pump {
     pub fn run(mut self) -> io::Result<GatewayReport> {
         while let Some(mut link) = self.link.take() {
             let reason = match self.serve(&mut link) {
-                End::Stopped(report) => return Ok(*report),
-                End::Lost(reason) => reason,
+                GatewayEnd::Stopped(report) => return Ok(*report),
+                GatewayEnd::Lost(reason) => reason,
             };
             // This makes the launcher kill its process.
             drop(link);
@@ -286,9 +286,9 @@ impl Pump {
     }
 
     /// Forwards frames between the network and one gateway, until the gateway ends.
-    fn serve(&mut self, link: &mut GatewayLink) -> End {
+    fn serve(&mut self, link: &mut GatewayLink) -> GatewayEnd {
         let (mut hanging, mut stopping, mut is_stop_requested, mut turn, mut messages) =
-            (Clock::default(), Clock::default(), false, 0_u32, 0);
+            (TickCounter::default(), TickCounter::default(), false, 0_u32, 0);
         let mut probed = Instant::now();
         loop {
             let stopped = self.waker.poll();
@@ -302,16 +302,16 @@ impl Pump {
                 probed = Instant::now();
                 link.wake();
             }
-            let given = self.give(link);
-            let taken = match self.take(link) {
+            let given = self.forward_to_gateway(link);
+            let taken = match self.forward_to_cell(link) {
                 Ok(taken) => taken,
-                Err(error) => return End::Lost(error.to_string()),
+                Err(error) => return GatewayEnd::Lost(error.to_string()),
             };
             if hanging.poll(link.rings.is_wakeup_pending()) >= HANG_TICKS {
-                return End::Lost("it did not answer, and its process was ended".into());
+                return GatewayEnd::Lost("it did not answer, and its process was ended".into());
             }
             if stopping.poll(is_stop_requested) >= STOP_TICKS {
-                return End::Lost("it did not stop in time, and its process was ended".into());
+                return GatewayEnd::Lost("it did not stop in time, and its process was ended".into());
             }
             turn = turn.wrapping_add(1);
             let is_busy = given || taken == ForwardOutcome::Some;
@@ -326,18 +326,18 @@ impl Pump {
             };
             match self.wait(link, timeout) {
                 Ok(false) => {}
-                Ok(true) if messages == MESSAGES => return End::Lost("it sends too many messages".into()),
+                Ok(true) if messages == MESSAGES => return GatewayEnd::Lost("it sends too many messages".into()),
                 Ok(true) => match self.receive_message(link) {
                     Ok(is_report) => messages += u32::from(is_report),
                     Err(end) => return end,
                 },
-                Err(error) => return End::Lost(error.to_string()),
+                Err(error) => return GatewayEnd::Lost(error.to_string()),
             }
         }
     }
 
     /// Forwards frames of the cell to the gateway. Returns whether there were any.
-    fn give(&mut self, link: &mut GatewayLink) -> bool {
+    fn forward_to_gateway(&mut self, link: &mut GatewayLink) -> bool {
         let mut given = 0;
         while given < FRAMES
             && let Some(frame) = self.waiting.take().or_else(|| self.uplink.receive())
@@ -355,7 +355,7 @@ impl Pump {
     }
 
     /// Forwards frames of the gateway to the cell, until the cell's queue is full.
-    fn take(&mut self, link: &mut GatewayLink) -> io::Result<ForwardOutcome> {
+    fn forward_to_cell(&mut self, link: &mut GatewayLink) -> io::Result<ForwardOutcome> {
         let mut taken = ForwardOutcome::Nothing;
         for _ in 0..FRAMES {
             let Some(length) = link.rings.next_length().map_err(io::Error::other)? else { break };
@@ -395,29 +395,29 @@ impl Pump {
     ///
     /// # Errors
     /// The gateway has ended.
-    fn receive_message(&mut self, link: &mut GatewayLink) -> Result<bool, End> {
+    fn receive_message(&mut self, link: &mut GatewayLink) -> Result<bool, GatewayEnd> {
         match receive_message(&link.control, RecvFlags::DONTWAIT) {
             Ok(Some(GatewayMessage::Refused(refused))) => self.warn_refused(refused),
             Ok(Some(GatewayMessage::Lookup { query, name })) => return self.find(link, query, &name).map(|()| false),
             Ok(Some(GatewayMessage::Stopped(report))) => {
                 // Forward the frames that it sent before this message.
-                let _ = self.take(link);
-                return Err(if self.waker.poll() { End::Stopped(report) } else { End::Lost("it stopped by itself".into()) });
+                let _ = self.forward_to_cell(link);
+                return Err(if self.waker.poll() { GatewayEnd::Stopped(report) } else { GatewayEnd::Lost("it stopped by itself".into()) });
             }
-            Ok(Some(GatewayMessage::Failed(why) | GatewayMessage::Ended(why))) => return Err(End::Lost(why)),
-            Ok(None) => return Err(End::Lost("the process that starts gateways has ended".into())),
+            Ok(Some(GatewayMessage::Failed(why) | GatewayMessage::Ended(why))) => return Err(GatewayEnd::Lost(why)),
+            Ok(None) => return Err(GatewayEnd::Lost("the process that starts gateways has ended".into())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Err(End::Lost(INVALID_MESSAGE.into())),
+            Err(_) => return Err(GatewayEnd::Lost(INVALID_MESSAGE.into())),
         }
         Ok(true)
     }
 
     /// Answers a request for the address of a cell.
-    fn find(&self, link: &GatewayLink, query: u64, name: &str) -> Result<(), End> {
-        let Some(directory) = &self.directory else { return Err(End::Lost(INVALID_MESSAGE.into())) };
+    fn find(&self, link: &GatewayLink, query: u64, name: &str) -> Result<(), GatewayEnd> {
+        let Some(directory) = &self.directory else { return Err(GatewayEnd::Lost(INVALID_MESSAGE.into())) };
         let answer = DirectoryAnswer { query, found: directory.find(name) };
         // It requests no more than fits into the socket's buffer.
-        try_send_message(&link.control, &answer).map_err(|error| End::Lost(format!("it does not read answers: {error}")))
+        try_send_message(&link.control, &answer).map_err(|error| GatewayEnd::Lost(format!("it does not read answers: {error}")))
     }
 }
 
@@ -439,13 +439,13 @@ fn clear(event: impl AsFd) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Clock, TICK};
+    use super::{TICK, TickCounter};
 
     #[test]
     fn ticks_count_while_a_condition_lasts() {
-        let mut clock = Clock::default();
+        let mut clock = TickCounter::default();
         assert_eq!(clock.poll(true), 0);
-        let long_ago = |clock: &mut Clock| clock.next = clock.next.and_then(|next| next.checked_sub(100 * TICK));
+        let long_ago = |clock: &mut TickCounter| clock.next = clock.next.and_then(|next| next.checked_sub(100 * TICK));
         long_ago(&mut clock);
         assert_eq!((clock.poll(true), clock.poll(true)), (1, 1), "one, however long it was");
         long_ago(&mut clock);
