@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The class of an address, for the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AddressClass {
     /// A public address.
     Public,
     /// An address of a private network.
@@ -55,56 +55,56 @@ fn width(address: IpAddr) -> u8 {
 }
 
 /// Networks that are not public, by the registries for special purposes of RFC 6890; the first match counts.
-const SPECIAL: [(Subnet, Kind); 31] = [
-    v4([0, 0, 0, 0], 8, Kind::Reserved),
-    v4([127, 0, 0, 0], 8, Kind::Reserved),
-    v4([224, 0, 0, 0], 3, Kind::Reserved),
-    v4([169, 254, 0, 0], 16, Kind::LinkLocal),
+const SPECIAL: [(Subnet, AddressClass); 31] = [
+    v4([0, 0, 0, 0], 8, AddressClass::Reserved),
+    v4([127, 0, 0, 0], 8, AddressClass::Reserved),
+    v4([224, 0, 0, 0], 3, AddressClass::Reserved),
+    v4([169, 254, 0, 0], 16, AddressClass::LinkLocal),
     // Metadata services in addition to those in link-local networks: of Azure, Alibaba and Oracle; below, of Amazon, Google and Oracle
     // again.
-    v4([168, 63, 129, 16], 32, Kind::LinkLocal),
-    v4([100, 100, 100, 200], 32, Kind::LinkLocal),
-    v4([192, 0, 0, 192], 32, Kind::LinkLocal),
-    v6([0xfd00, 0xec2], 32, Kind::LinkLocal),
-    v6([0xfd20, 0xce], 32, Kind::LinkLocal),
-    v6([0xfd00, 0xc1], 32, Kind::LinkLocal),
-    v4([10, 0, 0, 0], 8, Kind::Private),
-    v4([100, 64, 0, 0], 10, Kind::Private),
-    v4([172, 16, 0, 0], 12, Kind::Private),
-    v4([192, 0, 0, 0], 24, Kind::Private),
-    v4([192, 0, 2, 0], 24, Kind::Private),
-    v4([192, 168, 0, 0], 16, Kind::Private),
-    v4([198, 18, 0, 0], 15, Kind::Private),
-    v4([198, 51, 100, 0], 24, Kind::Private),
-    v4([203, 0, 113, 0], 24, Kind::Private),
-    v6([0, 0], 96, Kind::Reserved),
-    v6([0xff00, 0], 8, Kind::Reserved),
-    v6([0xfe80, 0], 10, Kind::LinkLocal),
-    v6([0xfec0, 0], 10, Kind::Private),
-    v6([0xfc00, 0], 7, Kind::Private),
-    v6([0x100, 0], 64, Kind::Private),
-    v6([0x2001, 0xdb8], 32, Kind::Private),
-    v6([0x3fff, 0], 20, Kind::Private),
+    v4([168, 63, 129, 16], 32, AddressClass::LinkLocal),
+    v4([100, 100, 100, 200], 32, AddressClass::LinkLocal),
+    v4([192, 0, 0, 192], 32, AddressClass::LinkLocal),
+    v6([0xfd00, 0xec2], 32, AddressClass::LinkLocal),
+    v6([0xfd20, 0xce], 32, AddressClass::LinkLocal),
+    v6([0xfd00, 0xc1], 32, AddressClass::LinkLocal),
+    v4([10, 0, 0, 0], 8, AddressClass::Private),
+    v4([100, 64, 0, 0], 10, AddressClass::Private),
+    v4([172, 16, 0, 0], 12, AddressClass::Private),
+    v4([192, 0, 0, 0], 24, AddressClass::Private),
+    v4([192, 0, 2, 0], 24, AddressClass::Private),
+    v4([192, 168, 0, 0], 16, AddressClass::Private),
+    v4([198, 18, 0, 0], 15, AddressClass::Private),
+    v4([198, 51, 100, 0], 24, AddressClass::Private),
+    v4([203, 0, 113, 0], 24, AddressClass::Private),
+    v6([0, 0], 96, AddressClass::Reserved),
+    v6([0xff00, 0], 8, AddressClass::Reserved),
+    v6([0xfe80, 0], 10, AddressClass::LinkLocal),
+    v6([0xfec0, 0], 10, AddressClass::Private),
+    v6([0xfc00, 0], 7, AddressClass::Private),
+    v6([0x100, 0], 64, AddressClass::Private),
+    v6([0x2001, 0xdb8], 32, AddressClass::Private),
+    v6([0x3fff, 0], 20, AddressClass::Private),
     // These embed IPv4 addresses, which are not examined here.
-    v6([0x64, 0xff9b], 32, Kind::Private),
-    v6([0x2001, 0], 32, Kind::Private),
-    v6([0x2002, 0], 16, Kind::Private),
-    v6([0x2001, 0x10], 28, Kind::Private),
+    v6([0x64, 0xff9b], 32, AddressClass::Private),
+    v6([0x2001, 0], 32, AddressClass::Private),
+    v6([0x2002, 0], 16, AddressClass::Private),
+    v6([0x2001, 0x10], 28, AddressClass::Private),
 ];
 
-const fn v4(octets: [u8; 4], bits: u8, kind: Kind) -> (Subnet, Kind) {
+const fn v4(octets: [u8; 4], bits: u8, kind: AddressClass) -> (Subnet, AddressClass) {
     (Subnet { address: IpAddr::V4(Ipv4Addr::from_octets(octets)), bits }, kind)
 }
 
-const fn v6([first, second]: [u16; 2], bits: u8, kind: Kind) -> (Subnet, Kind) {
+const fn v6([first, second]: [u16; 2], bits: u8, kind: AddressClass) -> (Subnet, AddressClass) {
     (Subnet { address: IpAddr::V6(Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, 0)), bits }, kind)
 }
 
 /// The class of an address, also of an IPv4 address that is written as IPv6.
 #[must_use]
-pub fn kind(address: IpAddr) -> Kind {
+pub fn classify(address: IpAddr) -> AddressClass {
     let address = address.to_canonical();
-    SPECIAL.iter().find(|(network, _)| network.contains(address)).map_or(Kind::Public, |(_, kind)| *kind)
+    SPECIAL.iter().find(|(network, _)| network.contains(address)).map_or(AddressClass::Public, |(_, kind)| *kind)
 }
 
 /// Whether an address is the host's own at present: it is if a socket can be bound to it. (With `ip_nonlocal_bind`, every address counts
@@ -119,34 +119,34 @@ pub fn is_host_address(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Subnet, is_host_address, kind};
+    use super::{AddressClass, Subnet, classify, is_host_address};
 
     #[test]
     fn addresses_are_classified_by_kind() {
         let cases = [
-            ("8.8.8.8", Kind::Public),
-            ("2606:4700::1111", Kind::Public),
-            ("10.1.2.3", Kind::Private),
-            ("172.31.255.255", Kind::Private),
-            ("172.32.0.0", Kind::Public),
-            ("192.168.1.1", Kind::Private),
-            ("fd00::1", Kind::Private),
-            ("3fff:fff::1", Kind::Private),
-            ("3fff:1000::1", Kind::Public),
-            ("64:ff9b::7f00:1", Kind::Private),
-            ("169.254.169.254", Kind::LinkLocal),
-            ("fe80::1", Kind::LinkLocal),
-            ("127.0.0.1", Kind::Reserved),
-            ("0.0.0.0", Kind::Reserved),
-            ("255.255.255.255", Kind::Reserved),
-            ("224.0.0.251", Kind::Reserved),
-            ("::", Kind::Reserved),
-            ("::1", Kind::Reserved),
-            ("ff02::1", Kind::Reserved),
-            ("::ffff:127.0.0.1", Kind::Reserved),
+            ("8.8.8.8", AddressClass::Public),
+            ("2606:4700::1111", AddressClass::Public),
+            ("10.1.2.3", AddressClass::Private),
+            ("172.31.255.255", AddressClass::Private),
+            ("172.32.0.0", AddressClass::Public),
+            ("192.168.1.1", AddressClass::Private),
+            ("fd00::1", AddressClass::Private),
+            ("3fff:fff::1", AddressClass::Private),
+            ("3fff:1000::1", AddressClass::Public),
+            ("64:ff9b::7f00:1", AddressClass::Private),
+            ("169.254.169.254", AddressClass::LinkLocal),
+            ("fe80::1", AddressClass::LinkLocal),
+            ("127.0.0.1", AddressClass::Reserved),
+            ("0.0.0.0", AddressClass::Reserved),
+            ("255.255.255.255", AddressClass::Reserved),
+            ("224.0.0.251", AddressClass::Reserved),
+            ("::", AddressClass::Reserved),
+            ("::1", AddressClass::Reserved),
+            ("ff02::1", AddressClass::Reserved),
+            ("::ffff:127.0.0.1", AddressClass::Reserved),
         ];
         for (text, expected) in cases {
-            assert_eq!(kind(text.parse().expect("an address")), expected, "{text}");
+            assert_eq!(classify(text.parse().expect("an address")), expected, "{text}");
         }
     }
 

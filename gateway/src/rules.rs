@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rules about the destinations that cells may reach: their syntax and their evaluation.
 
-use crate::address::{Kind, Subnet, kind};
+use crate::address::{AddressClass, Subnet, classify};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -160,15 +160,15 @@ impl Rules {
     /// Whether an address is allowed. `is_named` tells whether the name of a rule has it. The host's own addresses need a rule for each.
     pub(crate) fn admit(&self, to: SocketAddr, is_named: impl Fn(&Rule) -> bool, is_host_address: impl Fn(IpAddr) -> bool) -> bool {
         let address = to.ip();
-        let kind = kind(address);
+        let kind = classify(address);
         let opens = |rule: &&Rule| {
             rule.is_for_port(to.port())
                 && match &rule.target {
-                    RuleTarget::Public => kind == Kind::Public,
-                    RuleTarget::Private => kind == Kind::Private,
+                    RuleTarget::Public => kind == AddressClass::Public,
+                    RuleTarget::Private => kind == AddressClass::Private,
                     RuleTarget::Network(network) => network.contains(address),
                     RuleTarget::Name(_, scope) | RuleTarget::Below(_, scope) => {
-                        let is_in_scope = kind == Kind::Public || kind == Kind::Private && *scope == Scope::Private;
+                        let is_in_scope = kind == AddressClass::Public || kind == AddressClass::Private && *scope == Scope::Private;
                         is_in_scope && is_named(rule)
                     }
                     RuleTarget::Host | RuleTarget::Names => false,
@@ -176,7 +176,7 @@ impl Rules {
         };
         let exact = |rule: &Rule| matches!(rule.target, RuleTarget::Network(network) if network.is_exactly(address));
         let mut opening = self.list.iter().filter(opens).peekable();
-        kind != Kind::Reserved && opening.peek().is_some() && (opening.any(exact) || !is_host_address(address))
+        kind != AddressClass::Reserved && opening.peek().is_some() && (opening.any(exact) || !is_host_address(address))
     }
 
     /// Whether a rule covers this name, so that its addresses must be cached.

@@ -23,7 +23,7 @@ impl CpuLimit {
 
     /// The limit as a number from 0 to 1.
     #[must_use]
-    pub fn part(self) -> f64 {
+    pub fn fraction(self) -> f64 {
         f64::from(self.0) / f64::from(WHOLE)
     }
 

@@ -93,7 +93,7 @@ impl State {
             quota: frames.usage(account).quota.0,
             cells: frames.cell_quota(account),
             weight,
-            cpu_limit: live.cpu_budget.map_or(0, |cpu_budget| (cpu_budget.limit().part() * 1000.0).round() as u64),
+            cpu_limit: live.cpu_budget.map_or(0, |cpu_budget| (cpu_budget.limit().fraction() * 1000.0).round() as u64),
             mask: live.cell.watch.mask.bits(),
             is_halted_by_parent: live.cell.watch.is_halted_by_parent,
             has_control: live.control.is_some(),

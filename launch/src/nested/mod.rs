@@ -134,7 +134,7 @@ impl Operator for NestedCells {
     }
 
     fn set_cpu_limit(&self, cell: CellId, limit: CpuLimit) -> Result<(), LaunchError> {
-        let thousandths = (limit.part() * 1000.0).ceil() as u64;
+        let thousandths = (limit.fraction() * 1000.0).ceil() as u64;
         self.limit(cell, limit::CPU, thousandths)
     }
 

@@ -122,7 +122,7 @@ pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Ve
         arguments: arguments.iter().map(text).collect::<Option<_>>()?,
         environment: environment.into_iter().map(pair).collect::<Option<_>>()?,
         memory: limits.memory.map(|size| size.in_bytes().to_string()),
-        cpus: limits.cpus.map(|share| share.part()),
+        cpus: limits.cpus.map(|share| share.fraction()),
         cpu_weight: limits.cpu_weight.map(Weight::get),
         timeout: limits.timeout.map(|time| time.as_secs_f64()),
         output_limit: limits.output_limit.map(Size::in_bytes),

@@ -4,7 +4,7 @@
 //! The export works on a clone of the memory: nothing in it changes, whatever happens to the cell, and its tables and pages stay
 //! until it is released. So the bytes of a page can be copied without any lock.
 
-use super::format::{Kind, MemoryImage, MountImage, TreeImage, add};
+use super::format::{ExtentKind, MemoryImage, MountImage, TreeImage, add};
 use crate::limits::{EXPORT_STEP, STEP_PAGES};
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::Frames;
@@ -179,8 +179,8 @@ fn list_entry(tree: &Tree, frames: &Frames, page: u64, attached: &[DiskId], cont
     };
     let disk = block.and_then(|block| attached.iter().position(|disk| *disk == block.disk).map(|disk| (disk as u32, block)));
     let kind = match (found.decoded, disk) {
-        (DecodedEntry::Lazy { large, .. }, _) => Kind::Lazy { large },
-        (_, Some((disk, block))) => Kind::Blocks { disk, first: block.number.0.into() },
+        (DecodedEntry::Lazy { large, .. }, _) => ExtentKind::Lazy { large },
+        (_, Some((disk, block))) => ExtentKind::Blocks { disk, first: block.number.0.into() },
         _ => {
             let end = end.min(page + STEP_PAGES);
             for (page, further) in (page..end).zip(0..) {
@@ -190,7 +190,7 @@ fn list_entry(tree: &Tree, frames: &Frames, page: u64, attached: &[DiskId], cont
                     (None, None) => break,
                 };
                 let first = contents.number(source);
-                add(image, page, 1, permissions, Kind::Content { first });
+                add(image, page, 1, permissions, ExtentKind::Content { first });
             }
             return (end, end - page);
         }

@@ -20,7 +20,7 @@ pub struct BadImage(pub(crate) &'static str);
 
 /// The content of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum ExtentKind {
     /// Zero memory that is made present on access.
     Lazy { large: bool },
     /// Blocks of an attached disk, from this one on.
@@ -29,13 +29,13 @@ pub(crate) enum Kind {
     Content { first: u64 },
 }
 
-impl Kind {
+impl ExtentKind {
     /// The content `pages` pages later in the same extent.
-    fn offset(self, pages: u64) -> Kind {
+    fn offset(self, pages: u64) -> ExtentKind {
         match self {
-            Kind::Lazy { .. } => self,
-            Kind::Blocks { disk, first } => Kind::Blocks { disk, first: first + pages },
-            Kind::Content { first } => Kind::Content { first: first + pages },
+            ExtentKind::Lazy { .. } => self,
+            ExtentKind::Blocks { disk, first } => ExtentKind::Blocks { disk, first: first + pages },
+            ExtentKind::Content { first } => ExtentKind::Content { first: first + pages },
         }
     }
 }
@@ -46,7 +46,7 @@ pub(crate) struct PageExtent {
     pub(crate) first: u64,
     pub(crate) count: u64,
     permissions: u8,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExtentKind,
 }
 
 impl PageExtent {
@@ -59,7 +59,7 @@ impl PageExtent {
 pub(crate) type TreeImage = Vec<PageExtent>;
 
 /// Appends pages to an image of a tree, to its last extent if they continue it.
-pub(in crate::memory) fn add(image: &mut TreeImage, first: u64, count: u64, permissions: Permissions, kind: Kind) {
+pub(in crate::memory) fn add(image: &mut TreeImage, first: u64, count: u64, permissions: Permissions, kind: ExtentKind) {
     let permissions = permissions.bits() as u8;
     match image.last_mut() {
         Some(last) if last.first + last.count == first && last.permissions == permissions && last.kind.offset(last.count) == kind => {
@@ -106,7 +106,7 @@ impl MemoryImage {
     /// The mapped blocks of an attached disk, but not those of a mapping of the whole disk.
     pub(crate) fn mapped_blocks(&self, disk: usize) -> Vec<Range<u64>> {
         let ranges = self.trees().flatten().filter_map(|extent| match extent.kind {
-            Kind::Blocks { disk: of, first } if of as usize == disk && first != extent.first => Some(first..first + extent.count),
+            ExtentKind::Blocks { disk: of, first } if of as usize == disk && first != extent.first => Some(first..first + extent.count),
             _ => None,
         });
         ranges.collect()
@@ -163,9 +163,11 @@ impl MemoryImage {
             free = behind.ok_or(BadImage("an extent overlaps another, or is out of range"))?;
             ensure(extent.permissions().is_some(), "an extent has invalid permissions")?;
             let (first, room) = match extent.kind {
-                Kind::Lazy { .. } => continue,
-                Kind::Blocks { disk, first } => (first, *self.disks.get(disk as usize).ok_or(BadImage("a mapped disk is not attached"))?),
-                Kind::Content { first } => (first, self.contents),
+                ExtentKind::Lazy { .. } => continue,
+                ExtentKind::Blocks { disk, first } => {
+                    (first, *self.disks.get(disk as usize).ok_or(BadImage("a mapped disk is not attached"))?)
+                }
+                ExtentKind::Content { first } => (first, self.contents),
             };
             let is_there = first.checked_add(extent.count).is_some_and(|behind| behind <= room);
             ensure(is_there, "an extent has blocks beyond the end of its disk")?;
@@ -176,7 +178,7 @@ impl MemoryImage {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, MemoryImage, MountImage, PageExtent, TREE_PAGES};
+    use super::{ExtentKind, MemoryImage, MountImage, PageExtent, TREE_PAGES};
     use pando_abi::layout::{SLOTS, SYSTEM_SLOT};
 
     /// An image of the minimum of every cell, with one more mount in `slot`.
@@ -190,7 +192,7 @@ mod tests {
     }
 
     fn page(number: u64) -> MountImage {
-        MountImage::Private(vec![PageExtent { first: number, count: 1, permissions: 3, kind: Kind::Lazy { large: false } }])
+        MountImage::Private(vec![PageExtent { first: number, count: 1, permissions: 3, kind: ExtentKind::Lazy { large: false } }])
     }
 
     #[test]

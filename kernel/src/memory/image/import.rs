@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Import of a cell's memory from a checked image. It reads no pages and allocates only tables.
 
-use super::format::{Kind, MemoryImage, MountImage, PageExtent};
+use super::format::{ExtentKind, MemoryImage, MountImage, PageExtent};
 use crate::limits::IMPORT_STEP;
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::{Frames, Shortage};
@@ -59,9 +59,9 @@ impl SpaceSet {
             let Some((extent, rest)) = extents.split_first() else { break };
             let permissions = extent.permissions().unwrap_or_default();
             let entry = match extent.kind {
-                Kind::Lazy { large } => Entry::lazy(permissions, large),
-                Kind::Blocks { disk, first } => block(attached.get(disk as usize).copied(), first, permissions),
-                Kind::Content { first } => block(backing, first, permissions),
+                ExtentKind::Lazy { large } => Entry::lazy(permissions, large),
+                ExtentKind::Blocks { disk, first } => block(attached.get(disk as usize).copied(), first, permissions),
+                ExtentKind::Content { first } => block(backing, first, permissions),
             };
             tree.replace(frames, account, extent.first..extent.first + extent.count, entry)?;
             *extents = rest;
