@@ -12,7 +12,7 @@ use crate::cell::cpu_limit::{CpuLimit, Weight};
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::watch::WatchMask;
-use crate::device::console::part::ConsolePart;
+use crate::device::console::chunk::ConsoleChunk;
 use crate::sched::cpu_budget::CpuBudget;
 use pando_abi::holding_record::{ChildRecord, HOLDING_WORDS, HoldingContent, HoldingRecord, MAX_HOLDINGS_WRITTEN};
 use pando_abi::watch::{HaltReason, REASON_WORDS};
@@ -20,7 +20,7 @@ use pando_abi::{HoldingName, Refusal};
 use pando_machine::PageCount;
 
 /// Bytes of streams in a part of a console that one call reads. Encoded, even pieces of one byte each fit into the caller's largest buffer.
-const PART_BYTES: usize = 16 << 10;
+const CONSOLE_CHUNK_BYTES: usize = 16 << 10;
 /// Bytes of the count at the beginning of a part.
 const COUNT_BYTES: usize = 8;
 
@@ -165,9 +165,9 @@ impl State {
         buffer: CallerBytes,
     ) -> Result<u64, OperationError> {
         let (live, _) = self.require(child, Requirement::NewOrHalted)?;
-        let part = live.console.port().part(first as usize, PART_BYTES);
-        let encoded = postcard::to_allocvec(&part).map_err(|_| Refusal::TooMany)?;
-        let bytes: Vec<u8> = (part.stream_bytes() as u64).to_le_bytes().into_iter().chain(encoded).collect();
+        let chunk = live.console.port().chunk(first as usize, CONSOLE_CHUNK_BYTES);
+        let encoded = postcard::to_allocvec(&chunk).map_err(|_| Refusal::TooMany)?;
+        let bytes: Vec<u8> = (chunk.stream_bytes() as u64).to_le_bytes().into_iter().chain(encoded).collect();
         if bytes.len() > buffer.count {
             return Err(Refusal::TooMany.into());
         }
@@ -178,11 +178,11 @@ impl State {
     /// Appends a part to the console of a cell that was not started.
     pub(super) fn build_console(&mut self, child: CellId, bytes: &[u8]) -> Result<u64, OperationError> {
         let encoded = bytes.get(COUNT_BYTES..).ok_or(Refusal::BadArgument)?;
-        let (part, rest): (ConsolePart, _) = postcard::take_from_bytes(encoded).map_err(|_| Refusal::BadArgument)?;
+        let (chunk, rest): (ConsoleChunk, _) = postcard::take_from_bytes(encoded).map_err(|_| Refusal::BadArgument)?;
         if !rest.is_empty() {
             return Err(Refusal::BadArgument.into());
         }
         let (live, _) = self.require(child, Requirement::NotStarted)?;
-        if live.console.port().append_part(part) { Ok(0) } else { Err(Refusal::BadArgument.into()) }
+        if live.console.port().append_chunk(chunk) { Ok(0) } else { Err(Refusal::BadArgument.into()) }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 
 /// A part of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IdlePart {
+pub(super) enum IdleClass {
     /// Cells by the time at which they fall asleep if no event comes.
     Waiting,
     /// Cells that could not sleep when memory was short, by the time at which they are tried again.
@@ -22,8 +22,8 @@ pub(super) enum IdlePart {
 
 /// The place of a cell in the queue. An entry of the queue is valid if it agrees with the place that its cell has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct IdlePlace {
-    pub(super) part: IdlePart,
+pub(super) struct IdlePosition {
+    pub(super) class: IdleClass,
     pub(super) at: Nanos,
 }
 
@@ -37,28 +37,28 @@ pub(super) struct IdleQueue {
 
 impl IdleQueue {
     /// Adds an entry. O(log n).
-    pub(super) fn push(&mut self, id: CellId, place: IdlePlace) {
-        self.part(place.part).push(Reverse((place.at, id)));
+    pub(super) fn push(&mut self, id: CellId, place: IdlePosition) {
+        self.class(place.class).push(Reverse((place.at, id)));
     }
 
     /// Takes the first entry whose time has come. O(log n).
-    pub(super) fn pop_due(&mut self, now: Nanos) -> Option<(CellId, IdlePlace)> {
-        [IdlePart::Deferred, IdlePart::JustWoken, IdlePart::Waiting].into_iter().find_map(|part| self.pop_part(part, now))
+    pub(super) fn pop_due(&mut self, now: Nanos) -> Option<(CellId, IdlePosition)> {
+        [IdleClass::Deferred, IdleClass::JustWoken, IdleClass::Waiting].into_iter().find_map(|class| self.pop_class(class, now))
     }
 
     /// Takes the first entry for a search for memory, which does not wait for the times of `Waiting`, nor for those of `JustWoken` if there
     /// is no other and it `includes_woken`. O(log n).
-    pub(super) fn pop_first(&mut self, now: Nanos, includes_woken: bool) -> Option<(CellId, IdlePlace)> {
+    pub(super) fn pop_first(&mut self, now: Nanos, includes_woken: bool) -> Option<(CellId, IdlePosition)> {
         let woken_until = if includes_woken { Nanos::NEVER } else { now };
-        self.pop_part(IdlePart::Deferred, now)
-            .or_else(|| self.pop_part(IdlePart::JustWoken, now))
-            .or_else(|| self.pop_part(IdlePart::Waiting, Nanos::NEVER))
-            .or_else(|| self.pop_part(IdlePart::JustWoken, woken_until))
+        self.pop_class(IdleClass::Deferred, now)
+            .or_else(|| self.pop_class(IdleClass::JustWoken, now))
+            .or_else(|| self.pop_class(IdleClass::Waiting, Nanos::NEVER))
+            .or_else(|| self.pop_class(IdleClass::JustWoken, woken_until))
     }
 
     /// When the time of the next entry comes.
     pub(super) fn next_due(&self) -> Option<Nanos> {
-        [&self.waiting, &self.deferred, &self.just_woken].into_iter().filter_map(|part| part.peek()).map(|Reverse((at, _))| *at).min()
+        [&self.waiting, &self.deferred, &self.just_woken].into_iter().filter_map(|class| class.peek()).map(|Reverse((at, _))| *at).min()
     }
 
     /// Whether a search for memory, which may take cells that have just woken up, has cells to look at.
@@ -77,23 +77,23 @@ impl IdleQueue {
     }
 
     /// Removes the entries that are not valid. O(n).
-    pub(super) fn retain(&mut self, mut is_valid: impl FnMut(CellId, IdlePlace) -> bool) {
-        for part in [IdlePart::Waiting, IdlePart::Deferred, IdlePart::JustWoken] {
-            self.part(part).retain(|Reverse((at, id))| is_valid(*id, IdlePlace { part, at: *at }));
+    pub(super) fn retain(&mut self, mut is_valid: impl FnMut(CellId, IdlePosition) -> bool) {
+        for class in [IdleClass::Waiting, IdleClass::Deferred, IdleClass::JustWoken] {
+            self.class(class).retain(|Reverse((at, id))| is_valid(*id, IdlePosition { class, at: *at }));
         }
     }
 
-    fn part(&mut self, part: IdlePart) -> &mut BinaryHeap<Reverse<(Nanos, CellId)>> {
-        match part {
-            IdlePart::Waiting => &mut self.waiting,
-            IdlePart::Deferred => &mut self.deferred,
-            IdlePart::JustWoken => &mut self.just_woken,
+    fn class(&mut self, class: IdleClass) -> &mut BinaryHeap<Reverse<(Nanos, CellId)>> {
+        match class {
+            IdleClass::Waiting => &mut self.waiting,
+            IdleClass::Deferred => &mut self.deferred,
+            IdleClass::JustWoken => &mut self.just_woken,
         }
     }
 
-    fn pop_part(&mut self, part: IdlePart, until: Nanos) -> Option<(CellId, IdlePlace)> {
-        let entries = self.part(part);
+    fn pop_class(&mut self, class: IdleClass, until: Nanos) -> Option<(CellId, IdlePosition)> {
+        let entries = self.class(class);
         entries.peek().filter(|Reverse((at, _))| *at <= until)?;
-        entries.pop().map(|Reverse((at, id))| (id, IdlePlace { part, at }))
+        entries.pop().map(|Reverse((at, id))| (id, IdlePosition { class, at }))
     }
 }

@@ -5,7 +5,7 @@
 //! woken soon, and halves otherwise. The queue has one entry for each cell that idles. When it is due, and the cell has run since, it is
 //! queued again. If memory is short, the first cells of the queue fall asleep before they are due.
 
-use super::idle_queue::{IdlePart, IdlePlace, IdleQueue};
+use super::idle_queue::{IdleClass, IdlePosition, IdleQueue};
 use super::records::StoredRecord;
 use crate::cell::CellId;
 use crate::limits::{RECENT_WAKE, REFUSAL_RETRY, SLEEP_DELAY_DOUBLINGS, SLEEP_RETRY};
@@ -25,7 +25,7 @@ pub(super) struct Idleness {
     /// When it last woke up, or an event interrupted its falling asleep.
     woke: Option<Nanos>,
     /// Its place in the queue of idle cells.
-    pub(super) place: Option<IdlePlace>,
+    pub(super) place: Option<IdlePosition>,
     /// How often its delay has doubled.
     doublings: u8,
     /// Number of times in a row that it could not sleep.
@@ -90,7 +90,7 @@ impl Idleness {
     }
 
     /// Whether an entry of the queue stands for the cell.
-    pub(super) fn is_at(&self, place: IdlePlace) -> bool {
+    pub(super) fn is_at(&self, place: IdlePosition) -> bool {
         self.place == Some(place)
     }
 }
@@ -203,18 +203,18 @@ impl Sleepers {
 
     /// Queues an idle cell, which falls asleep when it has idled for its delay.
     pub(super) fn queue_idle(&mut self, id: CellId, idleness: &mut Idleness) {
-        self.place_idle(id, idleness, IdlePart::Waiting, idleness.due(self.sleep_after));
+        self.place_idle(id, idleness, IdleClass::Waiting, idleness.due(self.sleep_after));
     }
 
     /// Gives an idle cell a place in the queue; an earlier one is not valid any more.
-    pub(super) fn place_idle(&mut self, id: CellId, idleness: &mut Idleness, part: IdlePart, at: Nanos) {
-        let place = IdlePlace { part, at };
+    pub(super) fn place_idle(&mut self, id: CellId, idleness: &mut Idleness, class: IdleClass, at: Nanos) {
+        let place = IdlePosition { class, at };
         idleness.place = Some(place);
         self.idle.push(id, place);
     }
 
     /// Takes the next entry of the queue of idle cells whose time has come, if cells fall asleep without a request.
-    pub(super) fn pop_due_idle(&mut self, now: Nanos) -> Option<(CellId, IdlePlace)> {
+    pub(super) fn pop_due_idle(&mut self, now: Nanos) -> Option<(CellId, IdlePosition)> {
         if self.is_automatic() { self.idle.pop_due(now) } else { None }
     }
 

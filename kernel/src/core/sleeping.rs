@@ -7,7 +7,7 @@
 
 use super::cell_table::LiveCell;
 use super::error::OperatorError;
-use super::idle_queue::IdlePart;
+use super::idle_queue::IdleClass;
 use super::records::{StoredRecord, UnfinishedRecord};
 use super::sleepers::{Sleep, SleepOutcome, SleepStage, SwapOutRequest};
 use super::state::State;
@@ -222,7 +222,7 @@ impl State {
         let State { cells, sleepers, notifications, .. } = self;
         let Some(live) = cells.get_mut(id) else { return };
         live.idleness.begin(now);
-        if self.swap.is_none() || live.idleness.place.is_some_and(|place| place.part != IdlePart::Deferred) {
+        if self.swap.is_none() || live.idleness.place.is_some_and(|place| place.class != IdleClass::Deferred) {
             return;
         }
         // The state of a cell that was deferred has changed.

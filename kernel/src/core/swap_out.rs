@@ -6,7 +6,7 @@
 //! themselves. If no cell idles, but others run, they are waited for: one may idle soon. So a working set that is larger than memory makes
 //! cells slow, and ends none of them.
 
-use super::idle_queue::IdlePart;
+use super::idle_queue::IdleClass;
 use super::sleepers::{SleepOutcome, SwapOutRequest};
 use super::sleeping::sleep_refusal;
 use super::state::State;
@@ -308,18 +308,18 @@ impl State {
                 continue;
             }
             let (spared_until, retry_at) = (live.idleness.spared_until(now), live.idleness.retry_at);
-            let is_waiting = place.part == IdlePart::Waiting;
+            let is_waiting = place.class == IdleClass::Waiting;
             let comes_later = is_waiting && live.idleness.due(sleepers.sleep_after) > place.at;
             if comes_later || (!is_waiting && place.at <= now) {
                 // It has run since, or its time in another part of the queue is over.
                 sleepers.queue_idle(id, &mut live.idleness);
             } else if retry_at > now {
-                sleepers.place_idle(id, &mut live.idleness, IdlePart::Deferred, retry_at);
+                sleepers.place_idle(id, &mut live.idleness, IdleClass::Deferred, retry_at);
             } else if sleep_refusal(live, frames, networks).is_some() {
                 let again = live.idleness.note_refusal(now);
-                sleepers.place_idle(id, &mut live.idleness, IdlePart::Deferred, again);
+                sleepers.place_idle(id, &mut live.idleness, IdleClass::Deferred, again);
             } else if let (true, Some(until)) = (is_waiting, spared_until) {
-                sleepers.place_idle(id, &mut live.idleness, IdlePart::JustWoken, until);
+                sleepers.place_idle(id, &mut live.idleness, IdleClass::JustWoken, until);
             } else {
                 return IdleSearch::Found(id);
             }

@@ -6,7 +6,7 @@
 //! [`Console`] is the cell's side, served under the kernel lock; [`ConsolePort`] is the host's, with its own lock. Lock order: the
 //! kernel's, then the port's; a port's owner wakes the cell only after it has released the port.
 
-pub(crate) mod part;
+pub(crate) mod chunk;
 
 use super::ring::RingState;
 use crate::cell::image::RingPositions;

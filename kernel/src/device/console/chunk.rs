@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A part of the unread bytes of a console, for an image of the cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ConsolePart {
+pub(crate) struct ConsoleChunk {
     /// Input that the cell has not taken.
     input: Vec<u8>,
     is_input_closed: bool,
@@ -18,7 +18,7 @@ pub(crate) struct ConsolePart {
     closed_streams: Vec<u32>,
 }
 
-impl ConsolePart {
+impl ConsoleChunk {
     /// Its bytes of output and input.
     pub(crate) fn stream_bytes(&self) -> usize {
         self.input.len() + self.output.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
@@ -28,7 +28,7 @@ impl ConsolePart {
 /// Functions for images of cells.
 impl ConsolePort {
     /// At most `most` bytes of output and input, output first, after the first `skipped`. An empty part is the last.
-    pub(crate) fn part(&self, skipped: usize, most: usize) -> ConsolePart {
+    pub(crate) fn chunk(&self, skipped: usize, most: usize) -> ConsoleChunk {
         let buffers = self.lock();
         let (mut skipped, mut left, mut output) = (skipped, most, Vec::new());
         let mut cut = |bytes: usize| {
@@ -44,7 +44,7 @@ impl ConsolePort {
             }
         }
         let range = cut(buffers.input.len());
-        ConsolePart {
+        ConsoleChunk {
             input: buffers.input.range(range).copied().collect(),
             is_input_closed: buffers.input_closed,
             is_input_wanted: buffers.input_wanted,
@@ -54,28 +54,28 @@ impl ConsolePort {
     }
 
     /// Appends a part. `false`: it has an unknown stream, an empty piece, or more bytes than a console holds.
-    pub(crate) fn append_part(&self, part: ConsolePart) -> bool {
+    pub(crate) fn append_chunk(&self, chunk: ConsoleChunk) -> bool {
         let mut buffers = self.lock();
-        let bytes: usize = part.output.iter().map(|(_, bytes)| bytes.len()).sum();
-        let is_known = part.output.iter().map(|(tag, _)| tag).chain(&part.closed_streams).all(|tag| Stream::from_tag(*tag).is_some());
-        let is_small = buffers.output_bytes + bytes <= 2 * CONSOLE_BYTES && buffers.input.len() + part.input.len() <= CONSOLE_BYTES;
+        let bytes: usize = chunk.output.iter().map(|(_, bytes)| bytes.len()).sum();
+        let is_known = chunk.output.iter().map(|(tag, _)| tag).chain(&chunk.closed_streams).all(|tag| Stream::from_tag(*tag).is_some());
+        let is_small = buffers.output_bytes + bytes <= 2 * CONSOLE_BYTES && buffers.input.len() + chunk.input.len() <= CONSOLE_BYTES;
         // Empty pieces would take no room, and so be without a limit.
-        let has_empty = part.output.iter().any(|(_, bytes)| bytes.is_empty());
+        let has_empty = chunk.output.iter().any(|(_, bytes)| bytes.is_empty());
         if !is_known || !is_small || has_empty {
             return false;
         }
-        for (tag, bytes) in part.output {
+        for (tag, bytes) in chunk.output {
             if let Some(stream) = Stream::from_tag(tag) {
                 buffers.append(stream, bytes);
             }
         }
-        for stream in part.closed_streams.into_iter().filter_map(Stream::from_tag) {
+        for stream in chunk.closed_streams.into_iter().filter_map(Stream::from_tag) {
             if !buffers.closed_streams.contains(&stream) {
                 buffers.closed_streams.push(stream);
             }
         }
-        buffers.input.extend(part.input);
-        (buffers.input_closed, buffers.input_wanted) = (part.is_input_closed, part.is_input_wanted);
+        buffers.input.extend(chunk.input);
+        (buffers.input_closed, buffers.input_wanted) = (chunk.is_input_closed, chunk.is_input_wanted);
         buffers.is_changed = true;
         true
     }
