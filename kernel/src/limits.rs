@@ -85,7 +85,7 @@ pub const START_SCAN: u64 = 4096;
 pub const PREFETCH_BLOCKS: u64 = 1 << 8;
 
 /// Minimum number of prefetched pages copied at a write fault on one of them: copying them takes as long as the fault.
-pub const PREFETCH_LEAST: usize = 32;
+pub const PREFETCH_MIN: usize = 32;
 
 /// Prefetched pages copied under one lock, unless one large page contains more: some 100 µs.
 pub const PREFETCH_STEP: usize = 256;

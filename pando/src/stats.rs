@@ -67,7 +67,7 @@ fn name(call: &MissingCall) -> String {
 
 /// The traffic and queues of a port.
 fn frames(traffic: &Traffic) -> [(&'static str, u64); 12] {
-    let Traffic { sent, received, waiting, most_waiting, in_transit, spoofed, lost, overrun } = *traffic;
+    let Traffic { sent, received, waiting, max_waiting, in_transit, spoofed, lost, overrun } = *traffic;
     [
         ("frames_sent", sent.frames),
         ("frames_sent_bytes", sent.bytes),
@@ -75,8 +75,8 @@ fn frames(traffic: &Traffic) -> [(&'static str, u64); 12] {
         ("frames_received_bytes", received.bytes),
         ("frames_waiting", waiting.frames),
         ("frames_waiting_bytes", waiting.bytes),
-        ("most_waiting", most_waiting.frames),
-        ("most_waiting_bytes", most_waiting.bytes),
+        ("most_waiting", max_waiting.frames),
+        ("most_waiting_bytes", max_waiting.bytes),
         ("bytes_on_the_link", in_transit),
         ("frames_spoofed", spoofed),
         ("frames_lost", lost),

@@ -19,7 +19,7 @@ use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal, Registers, Sp
 use pando_machine::PageCount;
 
 /// The least room for a list: a position and a record.
-const LIST_LEAST: u64 = 8 + RECORD_BYTES as u64;
+const LIST_MIN: u64 = 8 + RECORD_BYTES as u64;
 
 /// Bytes in the memory of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,7 +278,7 @@ impl ChildOperation {
             Hypercall::Give { space, address, pages, buffer, swap } => ChildOperation::Give(transfer(space, address, pages, buffer, swap)?),
             Hypercall::StateWrite { cell, kind, address, bytes } => state_write(cell, kind, address, bytes)?,
             Hypercall::ImageList { cell, base, position, address, bytes } => {
-                if bytes < LIST_LEAST {
+                if bytes < LIST_MIN {
                     return Err(Refusal::BadArgument);
                 }
                 let base = if base == 0 { None } else { Some(holding(base)?) };

@@ -33,7 +33,7 @@ pub struct Traffic {
     /// In its queue now.
     pub waiting: TrafficCount,
     /// The highest load of its queue: of frames, and of bytes.
-    pub most_waiting: TrafficCount,
+    pub max_waiting: TrafficCount,
     /// Bytes that it has in transit on its link.
     pub in_transit: u64,
     /// Frames from it with a spoofed sender address.

@@ -113,7 +113,7 @@ pub(super) struct RecordShare {
 #[derive(Debug)]
 struct RecordCounts {
     now: u64,
-    most: u64,
+    max: u64,
 }
 
 /// The permission to have a record under way. Dropping it lets another one begin.
@@ -123,14 +123,14 @@ pub(super) struct RecordPermit<'a>(&'a RecordShare);
 impl RecordBudget {
     /// The budget for `bytes` bytes of the process's memory, at least for one record that is written and one that is read.
     pub(super) fn new(bytes: u64) -> RecordBudget {
-        let share = || RecordShare { counts: Mutex::new(RecordCounts { now: 0, most: records(bytes) }), changed: Condvar::new() };
+        let share = || RecordShare { counts: Mutex::new(RecordCounts { now: 0, max: records(bytes) }), changed: Condvar::new() };
         RecordBudget { writes: share(), reads: share() }
     }
 
     /// Changes the budget. Records under way are finished.
     pub(super) fn set(&self, bytes: u64) {
         for share in [&self.writes, &self.reads] {
-            share.lock().most = records(bytes);
+            share.lock().max = records(bytes);
             share.changed.notify_all();
         }
     }
@@ -154,7 +154,7 @@ impl RecordShare {
 
     /// Waits until another record may begin. The caller holds no lock.
     pub(super) fn take(&self) -> RecordPermit<'_> {
-        let mut counts = self.changed.wait_while(self.lock(), |counts| counts.now >= counts.most).expect("no holder of this lock panics");
+        let mut counts = self.changed.wait_while(self.lock(), |counts| counts.now >= counts.max).expect("no holder of this lock panics");
         counts.now += 1;
         RecordPermit(self)
     }

@@ -254,7 +254,7 @@ fn a_donation_takes_no_more_than_the_rest_of_the_donors_quantum() {
     live.donation = Some(Donation::new(chain[1], Duration::MAX));
     live.execution.quantum_rest = rest;
     let turn = state.pick(Nanos(0), 0).expect("both are runnable");
-    assert_eq!((turn.cell, turn.most), (chain[1], rest));
+    assert_eq!((turn.cell, turn.max), (chain[1], rest));
 }
 
 #[test]

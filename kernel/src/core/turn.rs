@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) struct TimeSlice {
     pub(super) cell: CellId,
     /// The longest time that it may run, by limits and donations.
-    pub(super) most: Duration,
+    pub(super) max: Duration,
     /// Those in whose place it runs, the scheduler's choice first.
     donors: Vec<CellId>,
     /// The cell and its ancestors, which pay for the turn. They are recorded, because one that ends meanwhile does not free those above it
@@ -50,7 +50,7 @@ impl State {
             return None;
         }
         let mut turn = self.follow_donations(cell, now)?;
-        turn.most = turn.most.min(until.since(now));
+        turn.max = turn.max.min(until.since(now));
         turn.path = self.path_of(cell);
         turn.chain_end = Some(until);
         Some(turn)
@@ -82,10 +82,10 @@ impl State {
 
     /// The turn of a cell that the scheduler has chosen. `None`: it has used the time of its limit.
     fn follow_donations(&mut self, chosen: CellId, now: Nanos) -> Option<TimeSlice> {
-        let mut turn = TimeSlice { cell: chosen, most: Duration::MAX, donors: Vec::new(), path: Vec::new(), chain_end: None };
+        let mut turn = TimeSlice { cell: chosen, max: Duration::MAX, donors: Vec::new(), path: Vec::new(), chain_end: None };
         loop {
             match self.time_left(turn.cell, now) {
-                Ok(left) => turn.most = turn.most.min(left),
+                Ok(left) => turn.max = turn.max.min(left),
                 Err(until) => {
                     self.expect_living(turn.cell).0.execution.transition(RunState::Throttled { until });
                     self.set_alarm(turn.cell, until);
@@ -97,8 +97,8 @@ impl State {
             }
             let Some(donation) = self.expect_living(turn.cell).0.donation else { return Some(turn) };
             match self.next_for_donor(turn.cell, donation, now) {
-                Ok((next, most)) => {
-                    turn.most = turn.most.min(most);
+                Ok((next, max)) => {
+                    turn.max = turn.max.min(max);
                     turn.donors.push(turn.cell);
                     turn.cell = next;
                 }

@@ -126,7 +126,7 @@ impl Worker {
         let id = turn.cell;
         let started = shared.machine.now();
         add_steal_time(&mut state, id, started);
-        let quantum = take_quantum(&mut state, id, is_alone).min(turn.most);
+        let quantum = take_quantum(&mut state, id, is_alone).min(turn.max);
         let mut quantum_end = started + quantum;
         if let Err(error) = self.load(&mut state, id) {
             state.end(id, End::Host(error.to_string()));
@@ -141,7 +141,7 @@ impl Worker {
             }
             if is_alone && !state.scheduler.is_empty() {
                 // Another cell is runnable now.
-                quantum_end = quantum_end.min(started + QUANTUM.min(turn.most));
+                quantum_end = quantum_end.min(started + QUANTUM.min(turn.max));
             }
             let next = match prepared {
                 Err(next) => next,

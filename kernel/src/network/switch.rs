@@ -346,7 +346,7 @@ impl Switch {
         let Some(port) = self.port(index) else { return };
         let was_empty = port.queue.peek().is_none();
         port.traffic.overrun += port.queue.push(sender, frame.clone());
-        port.traffic.most_waiting.raise(port.queue.waiting());
+        port.traffic.max_waiting.raise(port.queue.waiting());
         match &port.owner {
             _ if !was_empty => {}
             Owner::Cell(cell) => woken.push(*cell),

@@ -51,7 +51,7 @@ pub struct Fifo {
     /// Admitted cells of the class [`Class::Ordinary`] that have not settled.
     starting: HashSet<CellId>,
     /// How many of them there may be for another one to be admitted.
-    most_starting: usize,
+    max_starting: usize,
 }
 
 /// A class of waiting cells.
@@ -80,16 +80,10 @@ impl Default for Fifo {
 }
 
 impl Fifo {
-    /// A queue from which cells are admitted while fewer than `most_starting` start, at least one.
+    /// A queue from which cells are admitted while fewer than `max_starting` start, at least one.
     #[must_use]
-    pub fn with_starts(most_starting: usize) -> Fifo {
-        Fifo {
-            waiting: Default::default(),
-            places: HashMap::new(),
-            queued: 0,
-            starting: HashSet::new(),
-            most_starting: most_starting.max(1),
-        }
+    pub fn with_starts(max_starting: usize) -> Fifo {
+        Fifo { waiting: Default::default(), places: HashMap::new(), queued: 0, starting: HashSet::new(), max_starting: max_starting.max(1) }
     }
 
     /// The place of the next cell, given enough memory.
@@ -98,7 +92,7 @@ impl Fifo {
             let (number, _) = self.waiting[class as usize].first_key_value()?;
             Some(QueuePosition { class, number: *number })
         };
-        let ordinary = first(Class::Ordinary).filter(|_| self.starting.len() < self.most_starting);
+        let ordinary = first(Class::Ordinary).filter(|_| self.starting.len() < self.max_starting);
         let in_order = || ordinary.into_iter().chain(first(Class::Nested)).min_by_key(|place| place.number);
         first(Class::Expedited).or_else(in_order)
     }
@@ -158,7 +152,7 @@ impl Gatekeeper for Fifo {
     }
 
     fn has_room(&self) -> bool {
-        self.places.is_empty() && self.starting.len() < self.most_starting
+        self.places.is_empty() && self.starting.len() < self.max_starting
     }
 }
 

@@ -126,7 +126,7 @@ fn a_packet_capture_gets_all_frames_in_order_and_changes_nothing() {
         assert!(received.is_sorted_by_key(|(moment, _)| *moment));
         assert_eq!((wakes.load(Ordering::Relaxed), capture.lost()), (1, 0));
         assert_eq!(host_port.receive(9), frames[1..2], "what is for a cell is for nobody else");
-        assert_eq!(bench.traffic(1).most_waiting.frames, 1);
+        assert_eq!(bench.traffic(1).max_waiting.frames, 1);
         drop((capture, host_port));
         bench.send(0, &frames[..1]);
         bench.close();

@@ -12,7 +12,7 @@ pub enum RestartPolicy {
     /// If it has not exited with status 0.
     OnFailure {
         /// The most restarts; `None`: any number.
-        most: Option<u32>,
+        max_retries: Option<u32>,
     },
     /// However it ends.
     Always,
@@ -23,7 +23,7 @@ impl RestartPolicy {
     pub(super) fn wants(self, exit_status: u8, restarts: u32) -> bool {
         match self {
             RestartPolicy::No => false,
-            RestartPolicy::OnFailure { most } => exit_status != 0 && most.is_none_or(|most| restarts < most),
+            RestartPolicy::OnFailure { max_retries } => exit_status != 0 && max_retries.is_none_or(|max_retries| restarts < max_retries),
             RestartPolicy::Always => true,
         }
     }
@@ -37,15 +37,15 @@ impl FromStr for RestartPolicy {
         match text.split_once(':') {
             None => match text {
                 "no" => Ok(RestartPolicy::No),
-                "on-failure" => Ok(RestartPolicy::OnFailure { most: None }),
+                "on-failure" => Ok(RestartPolicy::OnFailure { max_retries: None }),
                 // A cell does not outlive its service, so these are the same.
                 "always" | "unless-stopped" => Ok(RestartPolicy::Always),
                 _ => Err(wrong()),
             },
             // As in docker, 0 is no limit.
-            Some(("on-failure", most)) => {
-                let most: u32 = most.parse().map_err(|_| wrong())?;
-                Ok(RestartPolicy::OnFailure { most: Some(most).filter(|most| *most > 0) })
+            Some(("on-failure", max_retries)) => {
+                let max_retries: u32 = max_retries.parse().map_err(|_| wrong())?;
+                Ok(RestartPolicy::OnFailure { max_retries: Some(max_retries).filter(|max_retries| *max_retries > 0) })
             }
             Some(_) => Err(wrong()),
         }

@@ -21,7 +21,7 @@ pub(crate) use sensors::MemorySensors;
 /// The time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The least limit: 64 MiB, or a quarter of the configured memory if that is less.
-const LEAST: PageCount = PageCount(1 << 14);
+const LIMIT_MIN: PageCount = PageCount(1 << 14);
 /// Idle cells fall asleep until this part of the limit is free.
 const FREE_DIVISOR: u64 = 64;
 
@@ -54,7 +54,7 @@ impl MemoryControl {
         let resident_limit = kernel.used_by_cells() + memory;
         let (stop, stopped) = mpsc::channel();
         let withheld = Arc::new(AtomicU64::new(0));
-        let bounds = LimitBounds { least: PageCount(LEAST.0.min(all.0 / 4)), most: all };
+        let bounds = LimitBounds { min: PageCount(LIMIT_MIN.0.min(all.0 / 4)), max: all };
         let kernel = Arc::clone(kernel);
         let mut controller = Controller { kernel, sensors, bounds, limit: all, resident_limit, withheld: Arc::clone(&withheld) };
         controller.adjust();
@@ -84,7 +84,7 @@ impl Controller {
         let kept = self.withhold();
         self.kernel.limit_resident(self.resident_limit);
         let margin = self.limit.0 / FREE_DIVISOR;
-        if self.limit >= self.bounds.most || used.0.saturating_add(margin) < self.limit.0 {
+        if self.limit >= self.bounds.max || used.0.saturating_add(margin) < self.limit.0 {
             return;
         }
         // If no cell can sleep, those that run keep what they have, and get no more.
@@ -96,7 +96,7 @@ impl Controller {
     /// Withholds what is beyond the limit, but not what cells have. Returns the pages that they have.
     fn withhold(&self) -> PageCount {
         let kept = self.kernel.used_by_cells();
-        let withheld = PageCount(self.bounds.most.0.saturating_sub(self.limit.0.max(kept.0)));
+        let withheld = PageCount(self.bounds.max.0.saturating_sub(self.limit.0.max(kept.0)));
         self.withheld.store(withheld.0, Ordering::Relaxed);
         self.kernel.withhold(withheld);
         kept

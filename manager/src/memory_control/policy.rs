@@ -41,14 +41,14 @@ pub(super) struct MemoryReading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LimitBounds {
     /// The limit is never below this: the libOS, the templates' tables and a small cell fit into it.
-    pub(super) least: PageCount,
+    pub(super) min: PageCount,
     /// The configured limit.
-    pub(super) most: PageCount,
+    pub(super) max: PageCount,
 }
 
 /// The new limit, for cells and cached blocks that use `used` pages under the present limit `limit`.
 pub(super) fn next_limit(bounds: LimitBounds, used: PageCount, limit: PageCount, reading: &MemoryReading) -> PageCount {
-    let LimitBounds { least, most } = bounds;
+    let LimitBounds { min, max } = bounds;
     // How many more pages may be used; negative: how many must be given back.
     let room = |pool: &MemoryPool| i128::from(pool.available.0) - i128::from(reserve(pool.size));
     let room = reading.pools.iter().map(room).min().unwrap_or(i128::from(u64::MAX));
@@ -61,8 +61,8 @@ pub(super) fn next_limit(bounds: LimitBounds, used: PageCount, limit: PageCount,
         _ => room,
     };
     let target = u64::try_from((i128::from(used.0) + room).clamp(0, i128::from(u64::MAX))).unwrap_or(u64::MAX);
-    let growth = limit.0.saturating_add((most.0 / GROWTH_DIVISOR).max(1));
-    PageCount(target.min(growth).max(least.0).min(most.0))
+    let growth = limit.0.saturating_add((max.0 / GROWTH_DIVISOR).max(1));
+    PageCount(target.min(growth).max(min.0).min(max.0))
 }
 
 /// The pages of a pool that stay free.
@@ -97,7 +97,7 @@ mod tests {
 
     fn bounds() -> impl Strategy<Value = LimitBounds> {
         (0_u64..1 << 30, 0_u64..1 << 30)
-            .prop_map(|(one, other)| LimitBounds { least: PageCount(one.min(other)), most: PageCount(one.max(other)) })
+            .prop_map(|(one, other)| LimitBounds { min: PageCount(one.min(other)), max: PageCount(one.max(other)) })
     }
 
     fn pages() -> impl Strategy<Value = PageCount> {
@@ -112,7 +112,7 @@ mod tests {
         #[test]
         fn the_limit_stays_within_its_bounds(bounds in bounds(), used in pages(), limit in pages(), reading in reading()) {
             let next = next_limit(bounds, used, limit, &reading);
-            prop_assert!(bounds.least <= next && next <= bounds.most);
+            prop_assert!(bounds.min <= next && next <= bounds.max);
         }
 
         #[test]
@@ -121,7 +121,7 @@ mod tests {
             for MemoryPool { size, available } in &reading.pools {
                 // Until the next reading, no more than the limit can be used.
                 let grows = next.0.saturating_sub(used.0);
-                prop_assert!(next == bounds.least || grows == 0 || available.0 - grows >= reserve(*size), "{grows} of {available:?}");
+                prop_assert!(next == bounds.min || grows == 0 || available.0 - grows >= reserve(*size), "{grows} of {available:?}");
             }
         }
 
@@ -146,16 +146,16 @@ mod tests {
         #[test]
         fn a_calm_host_gives_everything_after_some_readings(bounds in bounds(), used in pages()) {
             let reading = calm(1 << 40, 1 << 40);
-            let mut limit = bounds.least;
+            let mut limit = bounds.min;
             for _ in 0..9 {
                 limit = next_limit(bounds, used, limit, &reading);
             }
-            prop_assert_eq!(limit, bounds.most);
+            prop_assert_eq!(limit, bounds.max);
         }
 
         #[test]
         fn an_unchanged_reading_leads_to_an_unchanged_limit(bounds in bounds(), used in pages(), reading in reading()) {
-            let mut limit = bounds.least;
+            let mut limit = bounds.min;
             for _ in 0..10 {
                 limit = next_limit(bounds, used, limit, &reading);
             }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_short_host_gets_memory_back_at_once() {
-        let bounds = LimitBounds { least: PageCount(10), most: PageCount(10_000) };
+        let bounds = LimitBounds { min: PageCount(10), max: PageCount(10_000) };
         let next = |used, reading: &MemoryReading| next_limit(bounds, PageCount(used), PageCount(10_000), reading).0;
         assert_eq!([1600, 1 << 30].map(|size| reserve(PageCount(size))), [500, (1 << 26) + (1 << 15)]);
         assert_eq!(next(4000, &calm(16_000, 4600)), 3600, "the reserve is 5,000");

@@ -13,7 +13,7 @@
 
 use super::page::{CellPage, PageAccess};
 use super::training_trace::TrainingTrace;
-use crate::limits::{PREFETCH_LEAST, TRACE_PAGES};
+use crate::limits::{PREFETCH_MIN, TRACE_PAGES};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ fn predicted(traces: &[Arc<TrainingTrace>]) -> Vec<(AccessTime, PageAccess)> {
 
 /// Ends of the batches: the first, and each later one half as large as all before it, but of some pages at least.
 fn ends(first: usize, written: usize) -> Vec<usize> {
-    let next = |end: &usize| (*end < written).then(|| written.min(end + (end / 2).max(PREFETCH_LEAST)));
+    let next = |end: &usize| (*end < written).then(|| written.min(end + (end / 2).max(PREFETCH_MIN)));
     if written == 0 { Vec::new() } else { std::iter::successors(Some(first), next).collect() }
 }
 
@@ -181,7 +181,7 @@ impl PrefetchBatch {
 
 #[cfg(test)]
 mod tests {
-    use super::{PREFETCH_LEAST, PageAccess, PrefetchBatch, PrefetchSet, PrefetchState, TrainingTrace};
+    use super::{PREFETCH_MIN, PageAccess, PrefetchBatch, PrefetchSet, PrefetchState, TrainingTrace};
     use crate::memory::prefetch::page::{CellPage, VirtualPage};
     use std::sync::Arc;
 
@@ -235,7 +235,7 @@ mod tests {
             while made < PAGES {
                 let number = (PAGES - 1 - made) as u64;
                 let batch = numbers(prefetch.after(page(number)));
-                assert!((1..=PREFETCH_LEAST.max(made / 2)).contains(&batch.len()));
+                assert!((1..=PREFETCH_MIN.max(made / 2)).contains(&batch.len()));
                 assert!(batch.is_sorted() && batch.contains(&number));
                 assert!(prefetch.after(page(number)).is_none(), "each is copied once");
                 (made, faults) = (made + batch.len(), faults + 1);
