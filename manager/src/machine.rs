@@ -162,7 +162,7 @@ fn await_libos(kernel: &Kernel, template: &Template, timings: &mut Timings) -> R
 pub fn prefetched_root(kernel: &Kernel, volumes: Vec<Volume>, start: &ProgramStart, timings: &mut Timings) -> Result<Root, MachineError> {
     let libos = Template::boot(kernel)?;
     let disks = VolumeDisks::add(kernel, volumes)?;
-    if start.mode() == Some(StartMode::Learn) {
+    if start.mode() == Some(StartMode::Record) {
         kernel.begin_access_tracking();
     }
     disks.prefetch(kernel, start.starts());

@@ -201,7 +201,7 @@ impl MemoryOperation {
             MemoryOperation::MapBlocks { range, block, permissions, eager } => {
                 memory.map_blocks(frames, range, *block, *permissions)?;
                 // A file of which nothing was read in advance is read as requested.
-                if memory.follows_start() && frames.has_some_blocks(*block, range.pages.end - range.pages.start) {
+                if memory.uses_prefetched_blocks() && frames.has_some_blocks(*block, range.pages.end - range.pages.start) {
                     return Ok(self.map_resident_next());
                 }
                 if *eager {

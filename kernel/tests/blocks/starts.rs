@@ -59,7 +59,7 @@ fn the_accessed_blocks_are_learned() {
         lab.kernel.mount_segment(id, SEGMENT).expect("the slot is free");
         lab.kernel.map_blocks(id, SEGMENT, PageCount(1000), block(2000), Permissions::READ).expect("room for tables");
         lab.kernel.begin_access_tracking();
-        let (trace, faults) = run(&mut lab, id, StartMode::Learn);
+        let (trace, faults) = run(&mut lab, id, StartMode::Record);
         let (wanted, found) = (BTreeSet::from([1, 2, 600, 1003, 1100, 1207, 2513]), numbers(&trace));
         // A CPU may also mark pages that it accessed speculatively.
         assert!(found.is_superset(&wanted) && found.len() <= wanted.len() + 8, "{found:?}");
@@ -86,7 +86,7 @@ fn a_start_that_follows_a_trace_finds_its_blocks_and_reads_no_others() {
         }
         // Addresses that are not mapped, or not a cell's, are left out.
         lab.kernel.map_resident(id, [SEGMENT + 5, u64::MAX, 1 << 46, VIEW * 5]).expect("it is at rest");
-        let (trace, faults) = run(&mut lab, id, StartMode::Follow);
+        let (trace, faults) = run(&mut lab, id, StartMode::Prefetched);
         assert_eq!(faults, 0, "{trace:?}");
         let read: BTreeSet<u32> = disk.reads().into_keys().collect();
         assert_eq!(read, BTreeSet::from_iter([100, 101, 700, 2900].into_iter().chain(2000..2016)), "an unknown file is read as requested");
@@ -104,9 +104,9 @@ fn a_start_is_over_when_the_cell_waits() {
         touch(&mut asm, [VIEW]).call_kernel(Hypercall::Idle { deadline: u64::MAX });
         exit_if(touch(asm.call_kernel(map(VIEW * 2, 64, 128, Permissions::READ)), [VIEW * 2]), sum(64, 1).wrapping_add(sum(128, 1)));
         let code = asm.finish();
-        for mode in [StartMode::Learn, StartMode::Follow] {
+        for mode in [StartMode::Record, StartMode::Prefetched] {
             let (id, disk_id) = cell(&lab, &code, &disk);
-            if mode == StartMode::Learn {
+            if mode == StartMode::Record {
                 lab.kernel.begin_access_tracking();
             } else {
                 prefetch(&lab, disk_id, 128..129);
@@ -117,7 +117,7 @@ fn a_start_is_over_when_the_cell_waits() {
             lab.kernel.raise(id, Event::Console);
             let trace = lab.finish(id).start.expect("it was traced");
             assert!(!numbers(&trace).contains(&128), "{trace:?}");
-            assert_eq!(numbers(&trace).contains(&64), mode == StartMode::Learn);
+            assert_eq!(numbers(&trace).contains(&64), mode == StartMode::Record);
         }
         assert!(disk.reads().contains_key(&160), "after its start, a mapping is read as requested");
     }
@@ -141,7 +141,7 @@ fn a_wrong_record_costs_nothing_but_its_reads() {
         lab.kernel.remove_disk(gone).expect("no cell uses it");
         prefetch(&lab, gone, 0..1);
         assert_eq!(lab.kernel.registry().used, PageCount(1), "one of these blocks exists");
-        run(&mut lab, id, StartMode::Follow);
+        run(&mut lab, id, StartMode::Prefetched);
     }
 }
 

@@ -197,7 +197,7 @@ impl Driver {
             self.lab.kernel.begin_access_tracking();
         }
         if self.tally.cells.is_multiple_of(3) {
-            let traced = self.lab.kernel.trace_start(id, StartMode::Learn);
+            let traced = self.lab.kernel.trace_start(id, StartMode::Record);
             traced.map_err(|error| format!("{id} could not be traced: {error}"))?;
         }
         self.lab.kernel.start(id).map_err(|error| format!("{id} could not be started: {error}"))?;

@@ -83,19 +83,19 @@ impl ProgramStart {
         self.directory.as_ref()?;
         let is_incomplete = self.command.record.as_ref().is_some_and(|record| record.origin == Origin::Incomplete);
         let is_known = self.common.record.as_ref().is_some_and(|common| common.is_learned_from(&self.command.key, COMMANDS));
-        Some(if is_incomplete || !is_known { StartMode::Learn } else { StartMode::Follow })
+        Some(if is_incomplete || !is_known { StartMode::Record } else { StartMode::Prefetched })
     }
 
     /// Stores what this start has shown. The files are a cache: if one cannot be written, the next start is as slow as this.
     pub fn update(&self, trace: &StartTrace) {
         match trace.mode {
-            StartMode::Follow if trace.misses >= WORTH_LEARNING && self.may_extend() => {
+            StartMode::Prefetched if trace.misses >= WORTH_LEARNING && self.may_extend() => {
                 let before = |fingerprint: &u64| self.command.record.as_ref().map(|record| record.start(*fingerprint)).unwrap_or_default();
                 let starts: Vec<VolumeStart> = self.fingerprints.iter().map(before).collect();
                 self.write(&Record::new(self.command.key.clone(), Origin::Incomplete, &self.fingerprints, &starts));
             }
-            StartMode::Follow => {}
-            StartMode::Learn => self.learn(&traced_start(trace)),
+            StartMode::Prefetched => {}
+            StartMode::Record => self.learn(&traced_start(trace)),
         }
     }
 

@@ -28,11 +28,11 @@ fn ranges(ends: &[(u32, u32)]) -> Vec<Range<u32>> {
 fn learned(blocks: &[(u32, u32)]) -> StartTrace {
     let blocks = ranges(blocks).into_iter().map(|range| (DiskIndex(0), BlockNumber(range.start)..BlockNumber(range.end)));
     let other = (DiskIndex(1), BlockNumber(7)..BlockNumber(8));
-    StartTrace { blocks: blocks.chain([other]).collect(), ..StartTrace::new(StartMode::Learn) }
+    StartTrace { blocks: blocks.chain([other]).collect(), ..StartTrace::new(StartMode::Record) }
 }
 
 fn followed(misses: u64) -> StartTrace {
-    StartTrace { misses, ..StartTrace::new(StartMode::Follow) }
+    StartTrace { misses, ..StartTrace::new(StartMode::Prefetched) }
 }
 
 fn open(cache: &Path, arguments: &[&str]) -> ProgramStart {
@@ -56,13 +56,13 @@ fn record(blocks: Vec<Range<u32>>, spans: Vec<u32>) -> Record {
 fn a_start_is_learned_once_and_then_followed() {
     let cache = TempDir::new().expect("a directory");
     let first = open(cache.path(), &["tool"]);
-    assert_eq!(expected(&first), (StartMode::Learn, vec![]), "there is no record yet");
+    assert_eq!(expected(&first), (StartMode::Record, vec![]), "there is no record yet");
     first.update(&learned(&[(100, 102), (110, 120)]));
     let second = open(cache.path(), &["tool"]);
-    assert_eq!(expected(&second), (StartMode::Follow, ranges(&[(100, 102), (110, 120)])));
+    assert_eq!(expected(&second), (StartMode::Prefetched, ranges(&[(100, 102), (110, 120)])));
     assert_eq!(second.starts()[1].blocks, ranges(&[(7, 8)]));
     second.update(&followed(WORTH_LEARNING - 1));
-    assert_eq!(expected(&open(cache.path(), &["tool"])).0, StartMode::Follow);
+    assert_eq!(expected(&open(cache.path(), &["tool"])).0, StartMode::Prefetched);
 }
 
 #[test]
@@ -70,28 +70,28 @@ fn commands_of_a_program_share_what_they_have_in_common() {
     let cache = TempDir::new().expect("a directory");
     open(cache.path(), &["tool", "-a"]).update(&learned(&[(100, 120)]));
     let other = open(cache.path(), &["tool", "-b"]);
-    assert_eq!(expected(&other), (StartMode::Learn, ranges(&[(100, 120)])), "the first commands are learned");
+    assert_eq!(expected(&other), (StartMode::Record, ranges(&[(100, 120)])), "the first commands are learned");
     other.update(&learned(&[(100, 110), (200, 210)]));
-    assert_eq!(expected(&open(cache.path(), &["tool", "-c"])), (StartMode::Learn, ranges(&[(100, 110)])));
+    assert_eq!(expected(&open(cache.path(), &["tool", "-c"])), (StartMode::Record, ranges(&[(100, 110)])));
     open(cache.path(), &["tool", "-c"]).update(&learned(&[(90, 115)]));
     // From now on the common record suffices for most commands. One that misses much gets its own.
     let command = || open(cache.path(), &["tool", "-d"]);
-    assert_eq!(expected(&command()), (StartMode::Follow, ranges(&[(100, 110)])));
+    assert_eq!(expected(&command()), (StartMode::Prefetched, ranges(&[(100, 110)])));
     command().update(&followed(WORTH_LEARNING));
-    assert_eq!(expected(&command()), (StartMode::Learn, ranges(&[(100, 110)])));
+    assert_eq!(expected(&command()), (StartMode::Record, ranges(&[(100, 110)])));
     command().update(&learned(&[(300, 310)]));
-    assert_eq!(expected(&command()), (StartMode::Follow, ranges(&[(300, 310)])));
+    assert_eq!(expected(&command()), (StartMode::Prefetched, ranges(&[(300, 310)])));
     // It misses again, because its accesses vary.
     command().update(&followed(100));
-    assert_eq!(expected(&command()), (StartMode::Learn, ranges(&[(300, 310)])));
+    assert_eq!(expected(&command()), (StartMode::Record, ranges(&[(300, 310)])));
     command().update(&learned(&[(305, 320)]));
-    assert_eq!(expected(&command()), (StartMode::Follow, ranges(&[(300, 320)])));
-    assert_eq!(expected(&open(cache.path(), &["tool", "-e"])), (StartMode::Follow, ranges(&[(100, 110)])), "others are not concerned");
+    assert_eq!(expected(&command()), (StartMode::Prefetched, ranges(&[(300, 320)])));
+    assert_eq!(expected(&open(cache.path(), &["tool", "-e"])), (StartMode::Prefetched, ranges(&[(100, 110)])), "others are not concerned");
     // A large record is not extended any more.
     command().update(&followed(100));
     command().update(&learned(&[(1000, 3000)]));
     command().update(&followed(100));
-    assert_eq!(expected(&command()).0, StartMode::Follow);
+    assert_eq!(expected(&command()).0, StartMode::Prefetched);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn scripts_are_programs_of_their_own() {
     let cache = TempDir::new().expect("a directory");
     // The file of one program may hold the record of another, whose hash is the same.
     Record { key: b"other".to_vec(), ..record(ranges(&[(1, 9)]), vec![]) }.write(&file(cache.path()));
-    assert_eq!(expected(&open(cache.path(), &["tool"])), (StartMode::Learn, vec![]));
+    assert_eq!(expected(&open(cache.path(), &["tool"])), (StartMode::Record, vec![]));
 }
 
 #[test]
@@ -114,10 +114,10 @@ fn a_record_of_a_changed_image_does_not_count() {
     open(cache.path(), &["tool"]).update(&learned(&[(100, 108)]));
     let with = |images: Vec<u64>| ProgramStart::open(Some(cache.path()), &program(&["tool"]), images);
     let other_volume = with(vec![11, 33]);
-    assert_eq!(expected(&other_volume), (StartMode::Follow, ranges(&[(100, 108)])));
+    assert_eq!(expected(&other_volume), (StartMode::Prefetched, ranges(&[(100, 108)])));
     assert!(other_volume.starts()[1].is_empty());
     let other_root = with(vec![33, 22]);
-    assert_eq!(expected(&other_root), (StartMode::Learn, vec![]));
+    assert_eq!(expected(&other_root), (StartMode::Record, vec![]));
     assert!(other_root.starts()[1].is_empty());
 }
 
@@ -170,7 +170,7 @@ fn a_record_that_has_grown_too_large_begins_anew() {
     command().update(&learned(&[(1000, 1000 + START_BLOCKS as u32 - 1)]));
     command().update(&followed(100));
     command().update(&learned(&[(100, 200)]));
-    assert_eq!(expected(&command()), (StartMode::Follow, ranges(&[(100, 200)])));
+    assert_eq!(expected(&command()), (StartMode::Prefetched, ranges(&[(100, 200)])));
 }
 
 #[test]
@@ -180,5 +180,5 @@ fn without_a_writable_cache_nothing_is_remembered() {
     start.update(&learned(&[(1, 2)]));
     let missing = Path::new("/proc/no-such-directory");
     open(missing, &["tool"]).update(&learned(&[(1, 2)]));
-    assert_eq!(expected(&open(missing, &["tool"])), (StartMode::Learn, vec![]));
+    assert_eq!(expected(&open(missing, &["tool"])), (StartMode::Record, vec![]));
 }

@@ -84,11 +84,11 @@ impl MemoryDifference {
         let MemoryDifference { memory, base, run, record, page, steps, .. } = self;
         let backing = memory.backing();
         let empty = Tree::default();
-        let own = memory.all_trees().nth(self.tree)?;
+        let own = memory.trees().nth(self.tree)?;
         let other = match origin {
             TreeOrigin::Nothing => None,
-            TreeOrigin::Base(index) => base.as_ref().and_then(|base| base.all_trees().nth(index as usize)),
-            TreeOrigin::Own(index) => memory.all_trees().nth(index as usize),
+            TreeOrigin::Base(index) => base.as_ref().and_then(|base| base.trees().nth(index as usize)),
+            TreeOrigin::Own(index) => memory.trees().nth(index as usize),
         };
         if *page == 0 {
             record.origin(origin);

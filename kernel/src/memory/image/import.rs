@@ -54,7 +54,7 @@ impl SpaceSet {
         let account = self.account();
         let attached: Vec<DiskId> = self.attached().map(|(disk, _)| disk).collect();
         let backing = self.backing();
-        let Some(tree) = self.trees().nth(tree) else { return Ok(()) };
+        let Some(tree) = self.trees_mut().nth(tree) else { return Ok(()) };
         for _ in 0..IMPORT_STEP {
             let Some((extent, rest)) = extents.split_first() else { break };
             let permissions = extent.permissions().unwrap_or_default();

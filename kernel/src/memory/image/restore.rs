@@ -74,7 +74,7 @@ impl MemoryRestore {
         let mut reader = RecordReader::new(&record);
         read_spaces(&mut reader, &mut memory, frames)?;
         let done = record.len() - reader.left();
-        let trees = memory.all_trees().count();
+        let trees = memory.trees().count();
         Ok(MemoryRestore { memory, record, done, tree: None, complete: 0, trees })
     }
 
@@ -102,13 +102,13 @@ impl MemoryRestore {
             let Some(index) = *tree else {
                 let origin = reader.origin()?;
                 let built = clone_origin(frames, memory, base.as_deref_mut(), origin, *complete)?;
-                *memory.trees().nth(*complete).ok_or(BadRecord)? = built;
+                *memory.trees_mut().nth(*complete).ok_or(BadRecord)? = built;
                 *tree = Some(*complete);
                 *done = record.len() - reader.left();
                 continue;
             };
             let account = memory.account();
-            let current = memory.trees().nth(index).ok_or(BadRecord)?;
+            let current = memory.trees_mut().nth(index).ok_or(BadRecord)?;
             loop {
                 let step = reader.step(TREE_PAGES)?;
                 apply(frames, account, current, &step, &mut reader)?;
@@ -172,8 +172,8 @@ fn clone_origin(
 ) -> Result<Tree, BadRecord> {
     let original = match origin {
         TreeOrigin::Nothing => return Ok(Tree::default()),
-        TreeOrigin::Base(index) => base.ok_or(BadRecord)?.trees().nth(index as usize),
-        TreeOrigin::Own(index) => memory.trees().take(complete).nth(index as usize),
+        TreeOrigin::Base(index) => base.ok_or(BadRecord)?.trees_mut().nth(index as usize),
+        TreeOrigin::Own(index) => memory.trees_mut().take(complete).nth(index as usize),
     };
     Ok(original.ok_or(BadRecord)?.clone_tree(frames))
 }

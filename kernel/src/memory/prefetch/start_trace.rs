@@ -11,10 +11,10 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartMode {
     /// It finds out which blocks are accessed. Mappings are read as the cell requests.
-    Learn,
+    Record,
     /// Blocks that are expected to be accessed were read in advance. Mappings that contain some get those at once, and read no others
     /// before they are accessed.
-    Follow,
+    Prefetched,
 }
 
 /// The start of a cell.

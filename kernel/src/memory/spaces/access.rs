@@ -28,7 +28,7 @@ impl SpaceSet {
             self.note_written(range.first().at);
             return Ok(FaultOutcome::CopiedCluster);
         }
-        let is_traced = self.trace.is_some();
+        let is_traced = self.training_trace.is_some();
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(FaultOutcome::Refused) };
         let resolve = if is_traced { Tree::resolve_alone } else { Tree::resolve };
         let fault = resolve(tree, frames, account, range.pages.start, access)?;

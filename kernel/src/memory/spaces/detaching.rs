@@ -18,10 +18,10 @@ impl SpaceSet {
             segments: Vec::new(),
             disks: self.disks.clone(),
             current: self.current,
-            trace: None,
-            start: None,
+            training_trace: None,
+            start_trace: None,
             is_starting: false,
-            traces: Default::default(),
+            clone_traces: Default::default(),
             prefetch: PrefetchState::default(),
             clusters: CopyClusters::default(),
             is_taken_from: self.is_taken_from,
@@ -39,19 +39,19 @@ impl SpaceSet {
     pub(crate) fn detach(&mut self) -> SpaceSet {
         let mut memory = self.new_empty_for_same_account();
         mem::swap(self, &mut memory);
-        (self.start, self.traces) = (memory.start.take(), mem::take(&mut memory.traces));
+        (self.start_trace, self.clone_traces) = (memory.start_trace.take(), mem::take(&mut memory.clone_traces));
         memory
     }
 
     /// Puts memory back that was taken out, or that was built instead of it.
     pub(crate) fn reattach(&mut self, mut memory: SpaceSet) {
-        (memory.start, memory.traces) = (self.start.take(), mem::take(&mut self.traces));
+        (memory.start_trace, memory.clone_traces) = (self.start_trace.take(), mem::take(&mut self.clone_traces));
         *self = memory;
     }
 
     /// Whether accesses are recorded for a template.
     #[must_use]
     pub(crate) fn is_training(&self) -> bool {
-        self.trace.is_some()
+        self.training_trace.is_some()
     }
 }

@@ -20,7 +20,7 @@ impl SpaceSet {
     /// the hand, which then starts again, or `budget` is used up, and the hand stays.
     pub fn evict(&mut self, frames: &mut Frames, hand: &mut ClockHand, budget: &mut u64) -> bool {
         let account = self.account();
-        for tree in self.trees().skip(hand.tree) {
+        for tree in self.trees_mut().skip(hand.tree) {
             if tree.evict_from(frames, account, &mut hand.page, budget) {
                 return true;
             }

@@ -85,7 +85,7 @@ impl SpaceSet {
     /// `false`: nothing has changed, and the page itself must be copied. During training it is always `false`, because each page of a
     /// trace comes from a fault.
     pub(super) fn copy_cluster(&mut self, frames: &mut Frames, page: &PageSpan) -> bool {
-        if self.trace.is_some() {
+        if self.training_trace.is_some() {
             return false;
         }
         let cluster = self.clusters.after_fault(page.first());

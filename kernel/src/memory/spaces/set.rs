@@ -31,13 +31,13 @@ pub struct SpaceSet {
     pub(super) disks: Disks,
     pub(in crate::memory) current: SpaceIndex,
     /// The training trace, while one is recorded.
-    pub(super) trace: Option<TrainingTrace>,
+    pub(super) training_trace: Option<TrainingTrace>,
     /// The start trace, while one is recorded.
-    pub(super) start: Option<StartTrace>,
+    pub(super) start_trace: Option<StartTrace>,
     /// Whether that start is not over yet.
     pub(super) is_starting: bool,
     /// The training traces of its clones.
-    pub(crate) traces: TrainingTraces,
+    pub(crate) clone_traces: TrainingTraces,
     /// The prefetch state, as a clone.
     pub(crate) prefetch: PrefetchState,
     /// Where shared pages were written recently.
@@ -57,10 +57,10 @@ impl SpaceSet {
             segments,
             disks: Disks::default(),
             current: SpaceIndex(0),
-            trace: None,
-            start: None,
+            training_trace: None,
+            start_trace: None,
             is_starting: false,
-            traces: TrainingTraces::default(),
+            clone_traces: TrainingTraces::default(),
             prefetch: PrefetchState::default(),
             clusters: CopyClusters::default(),
             is_taken_from: false,
@@ -206,14 +206,14 @@ impl SpaceSet {
     }
 
     /// All trees: those of segments, then those of spaces.
-    pub(in crate::memory) fn trees(&mut self) -> impl Iterator<Item = &mut Tree> {
+    pub(in crate::memory) fn trees_mut(&mut self) -> impl Iterator<Item = &mut Tree> {
         let mounts = self.spaces.iter_mut().flatten().flat_map(|space| &mut space.mounts);
         let private = mounts.filter_map(|mount| if let MountSource::Private(tree) = &mut mount.source { Some(tree) } else { None });
         self.segments.iter_mut().flatten().map(|segment| &mut segment.tree).chain(private)
     }
 
     /// All trees, to look at, in the order of [`SpaceSet::trees`].
-    pub(in crate::memory) fn all_trees(&self) -> impl Iterator<Item = &Tree> {
+    pub(in crate::memory) fn trees(&self) -> impl Iterator<Item = &Tree> {
         let mounts = self.spaces.iter().flatten().flat_map(|space| &space.mounts);
         let private = mounts.filter_map(|mount| if let MountSource::Private(tree) = &mount.source { Some(tree) } else { None });
         self.segments.iter().flatten().map(|segment| &segment.tree).chain(private)

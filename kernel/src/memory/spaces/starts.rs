@@ -16,17 +16,17 @@ use std::ops::Range;
 impl SpaceSet {
     /// Starts tracing.
     pub(crate) fn trace_start(&mut self, mode: StartMode) {
-        (self.start, self.is_starting) = (Some(StartTrace::new(mode)), true);
+        (self.start_trace, self.is_starting) = (Some(StartTrace::new(mode)), true);
     }
 
     /// Whether mappings get the blocks that are in memory at once, and read no others.
-    pub(crate) fn follows_start(&self) -> bool {
-        self.is_starting && self.start.as_ref().is_some_and(|start| start.mode == StartMode::Follow)
+    pub(crate) fn uses_prefetched_blocks(&self) -> bool {
+        self.is_starting && self.start_trace.as_ref().is_some_and(|start| start.mode == StartMode::Prefetched)
     }
 
     /// Counts a read of blocks for the cell.
     pub(crate) fn note_miss(&mut self) {
-        if let Some(start) = self.start.as_mut().filter(|_| self.is_starting) {
+        if let Some(start) = self.start_trace.as_mut().filter(|_| self.is_starting) {
             start.misses += 1;
         }
     }
@@ -34,13 +34,13 @@ impl SpaceSet {
     /// Ends the start: when the cell waits for others, after [`START_TIME`](crate::limits::START_TIME), or at its end. Bounded by
     /// [`START_SCAN`].
     pub(crate) fn end_start(&mut self, frames: &mut Frames) {
-        let is_learned = self.start.as_ref().is_some_and(|start| start.mode == StartMode::Learn);
+        let is_learned = self.start_trace.as_ref().is_some_and(|start| start.mode == StartMode::Record);
         if std::mem::take(&mut self.is_starting) && is_learned {
             // Records the blocks of mappings that are gone.
             let _ = frames.reap(START_RELEASE);
             let spans = self.note_accessed(frames);
             let blocks = self.block_ranges(frames.end_access_tracking());
-            if let Some(start) = &mut self.start {
+            if let Some(start) = &mut self.start_trace {
                 (start.blocks, start.spans) = (blocks, spans);
             }
         }
@@ -49,13 +49,13 @@ impl SpaceSet {
     /// Takes the trace of a start that is over.
     pub(crate) fn take_start(&mut self, frames: &mut Frames) -> Option<StartTrace> {
         self.end_start(frames);
-        self.start.take()
+        self.start_trace.take()
     }
 
     /// Records the blocks that the CPU has accessed. Returns the spans of segments in which they lie.
     fn note_accessed(&mut self, frames: &mut Frames) -> Vec<u64> {
         let mut budget = START_SCAN;
-        for tree in self.trees() {
+        for tree in self.trees_mut() {
             tree.note_accessed(frames, &mut budget);
         }
         let mut spans = Vec::new();

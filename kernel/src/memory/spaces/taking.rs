@@ -173,7 +173,7 @@ impl SpaceSet {
     /// Passes the numbers of all taken pages to `note`, some at a time. `true`: all were passed.
     pub(crate) fn list_taken(&mut self, frames: &Frames, cursor: &mut TreeCursor, note: &mut dyn FnMut(SwapNumber)) -> bool {
         let mut budget = TAKE_SEARCH;
-        for tree in self.trees().map(|tree| &*tree).skip(cursor.tree).collect::<Vec<&Tree>>() {
+        for tree in self.trees_mut().map(|tree| &*tree).skip(cursor.tree).collect::<Vec<&Tree>>() {
             if budget == 0 || !tree.list_taken(frames, &mut cursor.page, &mut budget, note) {
                 return false;
             }

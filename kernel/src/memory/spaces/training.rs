@@ -14,29 +14,29 @@ impl SpaceSet {
     /// Starts recording accesses, as far as there is room. Disables prefetching, because accesses to prefetched pages could not be
     /// seen.
     pub(crate) fn begin_training(&mut self) {
-        (self.trace, self.prefetch) = (Some(TrainingTrace::default()), PrefetchState::default());
+        (self.training_trace, self.prefetch) = (Some(TrainingTrace::default()), PrefetchState::default());
     }
 
     /// Ends the recording, and returns the trace.
     pub(crate) fn end_training(&mut self) -> Option<TrainingTrace> {
-        self.trace.take()
+        self.training_trace.take()
     }
 
     /// Records a page that is present now. A page that became exclusive on a read counts as written, because a later write
     /// causes no fault.
     pub(super) fn note_access(&mut self, frames: &Frames, page: &PageSpan, access: Access) {
-        if self.trace.as_ref().is_none_or(|trace| trace.accesses.len() >= TRACE_PAGES) {
+        if self.training_trace.as_ref().is_none_or(|trace| trace.accesses.len() >= TRACE_PAGES) {
             return;
         }
         let found = self.tree(page.space, page.slot).map(|tree| tree.find(frames, page.pages.start));
         let is_exclusive = found.is_some_and(|found| found.is_owned && matches!(found.decoded, DecodedEntry::Page { writable: true, .. }));
         let access = PageAccess { page: page.first(), is_written: access == Access::Write || is_exclusive };
-        self.trace.iter_mut().for_each(|trace| trace.accesses.push(access));
+        self.training_trace.iter_mut().for_each(|trace| trace.accesses.push(access));
     }
 
     /// Records that the cell has written output, or waits.
     pub(crate) fn note_pause(&mut self) {
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = &mut self.training_trace {
             trace.pause.get_or_insert(trace.accesses.len() as u32);
         }
     }
