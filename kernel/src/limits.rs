@@ -72,7 +72,7 @@ pub const START_TABLES: usize = 512;
 
 /// CPU time of a start that neither waits nor ends: long compared with what runtimes do before their program, and what is read later is
 /// rather the program's data.
-pub const START_TIME: Duration = Duration::from_secs(1);
+pub const START_TRACE_CPU_MAX: Duration = Duration::from_secs(1);
 
 /// Tables and large pages of mappings that are gone, which are released at the end of a start, so that their blocks are recorded: some 400
 /// µs under the lock.
@@ -182,16 +182,16 @@ pub const QUANTUM: Duration = Duration::from_millis(10);
 pub const LONE_QUANTUM: Duration = Duration::from_millis(100);
 
 /// Time on vCPUs after which a new cell no longer counts as starting, whatever it does: the start of most programs needs less.
-pub const START_QUANTUM: Duration = Duration::from_millis(500);
+pub const START_PHASE_CPU_MAX: Duration = Duration::from_millis(500);
 
 /// Time after which it does not in any case: several starts share a vCPU, and others may need it as well.
-pub const ADMITTED_START_TIME: Duration = Duration::from_secs(4);
+pub const START_PHASE_MAX: Duration = Duration::from_secs(4);
 
 /// The period of CPU limits: ten quanta, so that a limit can be kept to a tenth without more switches than among equal cells.
 pub const CPU_LIMIT_PERIOD: Duration = Duration::from_millis(100);
 
 /// How many cells that return from idling may overtake one that used up its quantum: compensation without starvation.
-pub const OVERTAKING: u32 = 8;
+pub const MAX_OVERTAKES: u32 = 8;
 
 /// Consecutive faults on one page that the tables rule out: a vCPU may see an edit late, but not never.
 pub const SPURIOUS_FAULTS: u32 = 64;

@@ -13,7 +13,7 @@ use super::state::State;
 use crate::cell::CellId;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::limits::ADMITTED_START_TIME;
+use crate::limits::START_PHASE_MAX;
 use crate::sched::ReadyReason;
 use pando_machine::Nanos;
 use std::time::Duration;
@@ -94,7 +94,7 @@ impl State {
         let callback = live.start.take().and_then(|start| start.on_admission);
         if live.parent.is_none() && has_weight {
             live.start = Some(Box::new(StartPhase::new(None)));
-            start_deadlines.push_back((now + ADMITTED_START_TIME, id));
+            start_deadlines.push_back((now + START_PHASE_MAX, id));
         } else {
             gatekeeper.end_start_phase(id);
         }

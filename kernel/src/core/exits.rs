@@ -15,7 +15,7 @@ use crate::cell::message_operation::{MessageOperation, MessageStep};
 use crate::cell::operation::Operation;
 use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
-use crate::limits::{FLUSH_WAITS, SPURIOUS_FAULTS, START_TIME};
+use crate::limits::{FLUSH_WAITS, SPURIOUS_FAULTS, START_TRACE_CPU_MAX};
 use crate::memory::{Access, BlockRequest, CopyError, FaultOutcome, MemoryError, Shortage, TakenPage};
 use crate::sched::donation::Donation;
 use pando_abi::layout::VIRTUAL_REGISTERS;
@@ -184,7 +184,7 @@ impl State {
     pub(super) fn handle(&mut self, id: CellId, exit: Exit, now: Nanos, quantum_end: Nanos) -> NextStep {
         let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
         cell.counters.exits += 1;
-        if cell.counters.cpu > START_TIME {
+        if cell.counters.cpu > START_TRACE_CPU_MAX {
             cell.memory.end_start(frames);
         }
         execution.flush_waits = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The start of a cell: from the operator's request until the cell has settled.
 
-use crate::limits::START_QUANTUM;
+use crate::limits::START_PHASE_CPU_MAX;
 use std::time::Duration;
 
 /// A function that is called when a cell is admitted. The kernel lock is held: it must not block, nor call the kernel.
@@ -17,6 +17,6 @@ pub(super) struct StartPhase {
 impl StartPhase {
     /// The start of a cell that is not admitted yet.
     pub(super) fn new(on_admission: Option<AdmissionCallback>) -> StartPhase {
-        StartPhase { quantum_left: START_QUANTUM, on_admission }
+        StartPhase { quantum_left: START_PHASE_CPU_MAX, on_admission }
     }
 }

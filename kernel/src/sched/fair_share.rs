@@ -7,12 +7,12 @@
 //! the group around it, however many cells it has.
 //!
 //! Entities that return from idling are compensated (Denali section 3.2.1): they go first unless they are ahead by more than a quantum, but
-//! at most [`OVERTAKING`] times in a row.
+//! at most [`MAX_OVERTAKES`] times in a row.
 
 use super::scheduler::{ReadyReason, Scheduler};
 use crate::cell::CellId;
 use crate::cell::cpu_limit::Weight;
-use crate::limits::{OVERTAKING, QUANTUM};
+use crate::limits::{MAX_OVERTAKES, QUANTUM};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -147,7 +147,7 @@ impl Group {
         let (first, _) = self.queue.first?;
         let is_woken = |place: QueueKey| place.class == Class::Woken;
         let has_others = self.queue.last().is_some_and(|last| !is_woken(last));
-        let place = if is_woken(first) && has_others && self.overtaken >= OVERTAKING {
+        let place = if is_woken(first) && has_others && self.overtaken >= MAX_OVERTAKES {
             self.queue.first_from(QueueKey { class: Class::Interrupted, virtual_time: 0, sequence: 0 }).unwrap_or(first)
         } else {
             first

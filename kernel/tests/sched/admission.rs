@@ -2,7 +2,7 @@
 //! Of many cells that are started at once, few start at a time, in order, and none keeps the others from their start.
 
 use pando_abi::{Event, Hypercall};
-use pando_kernel::limits::START_QUANTUM;
+use pando_kernel::limits::START_PHASE_CPU_MAX;
 use pando_kernel::sched::Fifo;
 use pando_kernel::{CellId, Config, CpuLimit, End, RunState, Weight};
 use pando_machine::PageCount;
@@ -163,7 +163,7 @@ fn cells_that_never_idle_keep_the_others_for_their_start_quantum() {
         let [first, second, third, last] = [0, 1, 2, 3].map(|index| started.cells[index].0);
         started.wait_for(&mut lab, second);
         let (_, counters, _) = lab.kernel.inspect(first).expect("it computes");
-        assert!(counters.cpu >= START_QUANTUM / 2, "{:?}", counters.cpu);
+        assert!(counters.cpu >= START_PHASE_CPU_MAX / 2, "{:?}", counters.cpu);
         started.wait_for(&mut lab, last);
         while !started.in_states(&lab, |state| matches!(state, RunState::Idle { .. })).contains(&(last, Idles)) {
             lab.turn(0);

@@ -31,7 +31,7 @@ impl SpaceSet {
         }
     }
 
-    /// Ends the start: when the cell waits for others, after [`START_TIME`](crate::limits::START_TIME), or at its end. Bounded by
+    /// Ends the start: when the cell waits for others, after [`START_TRACE_CPU_MAX`](crate::limits::START_TIME), or at its end. Bounded by
     /// [`START_SCAN`].
     pub(crate) fn end_start(&mut self, frames: &mut Frames) {
         let is_learned = self.start_trace.as_ref().is_some_and(|start| start.mode == StartMode::Record);

@@ -4,7 +4,7 @@
 use super::{FairShare, ReadyReason, Scheduler};
 use crate::cell::CellId;
 use crate::cell::cpu_limit::Weight;
-use crate::limits::{OVERTAKING, QUANTUM};
+use crate::limits::{MAX_OVERTAKES, QUANTUM};
 use std::collections::HashMap;
 
 const fn cell(index: u32) -> CellId {
@@ -48,7 +48,7 @@ fn run(scheduler: &mut FairShare, turns: u32) -> HashMap<CellId, u32> {
 fn idlers_go_first_and_starve_no_cell() {
     let mut scheduler = flat(2);
     scheduler.ready(cell(0), ReadyReason::Turn);
-    for _ in 0..OVERTAKING {
+    for _ in 0..MAX_OVERTAKES {
         scheduler.ready(cell(1), ReadyReason::Woken);
         assert_eq!(scheduler.next(), Some(cell(1)));
     }
