@@ -49,8 +49,8 @@ impl OperationError {
     pub(super) fn to_refusal(&self) -> Refusal {
         match self {
             OperationError::Memory(MemoryError::Refused(refusal)) => *refusal,
-            OperationError::Memory(MemoryError::Short(Shortage::Quota)) => Refusal::Quota,
-            OperationError::Memory(MemoryError::Short(Shortage::Machine)) => Refusal::NoMemory,
+            OperationError::Memory(MemoryError::Shortage(Shortage::Quota)) => Refusal::Quota,
+            OperationError::Memory(MemoryError::Shortage(Shortage::Machine)) => Refusal::NoMemory,
             OperationError::Memory(MemoryError::Absent(_)) => Refusal::BadAddress,
             OperationError::Memory(MemoryError::Taken(_)) => Refusal::Taken,
             // A child has ended, or a template that the cell holds.
@@ -67,7 +67,7 @@ impl OperationError {
     pub(super) fn for_operator(self, description: &'static str) -> OperatorError {
         match self {
             OperationError::Memory(MemoryError::Refused(refusal)) => OperatorError::Refused(refusal),
-            OperationError::Memory(MemoryError::Short(shortage)) => OperatorError::Short(shortage),
+            OperationError::Memory(MemoryError::Shortage(shortage)) => OperatorError::Shortage(shortage),
             OperationError::Memory(MemoryError::Absent(_)) => OperatorError::Disk(DiskError),
             OperationError::Memory(MemoryError::Taken(_)) => OperatorError::Refused(Refusal::Taken),
             OperationError::NoSuchCell(cell) => OperatorError::NoSuchCell(cell),
@@ -90,7 +90,7 @@ impl From<MemoryError> for OperationError {
 
 impl From<Shortage> for OperationError {
     fn from(shortage: Shortage) -> OperationError {
-        OperationError::Memory(MemoryError::Short(shortage))
+        OperationError::Memory(MemoryError::Shortage(shortage))
     }
 }
 
@@ -164,7 +164,7 @@ pub enum OperatorError {
     Refused(Refusal),
     /// There is not enough memory.
     #[error("{0}: {remedy}", remedy = remedy_of(*.0))]
-    Short(Shortage),
+    Shortage(Shortage),
     /// The memory is a block of a disk that cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),

@@ -476,7 +476,7 @@ impl State {
                 self.expect_living(id).0.execution.work = Some(work);
                 self.halt_for_page(id, page)
             }
-            Err(OperationError::Memory(MemoryError::Short(Shortage::Quota))) if self.halts_for_shortage(id, &work) => {
+            Err(OperationError::Memory(MemoryError::Shortage(Shortage::Quota))) if self.halts_for_shortage(id, &work) => {
                 self.expect_living(id).0.execution.work = Some(work);
                 self.halt_unfinished(id, HaltReason::Shortage)
             }
@@ -485,7 +485,7 @@ impl State {
                 self.request_yield(vcpu);
                 NextStep::Again
             }
-            Err(error @ OperationError::Memory(MemoryError::Short(shortage))) => match self.remedy(id, shortage) {
+            Err(error @ OperationError::Memory(MemoryError::Shortage(shortage))) => match self.remedy(id, shortage) {
                 Some(next) => {
                     self.expect_living(id).0.execution.work = Some(work);
                     next

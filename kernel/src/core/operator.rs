@@ -46,7 +46,7 @@ impl Kernel {
             };
             let retried = match error {
                 OperationError::Memory(MemoryError::Absent(wanted)) => Some(shared.read_blocks(state, wanted, None, &mut buffer)),
-                OperationError::Memory(MemoryError::Short(shortage)) => shared.free_memory(state, shortage, &mut attempts),
+                OperationError::Memory(MemoryError::Shortage(shortage)) => shared.free_memory(state, shortage, &mut attempts),
                 OperationError::WrongState { cell, state: RunState::Asleep { until }, requirement }
                     if requirement.is_met_by(RunState::Idle { until }) =>
                 {

@@ -22,14 +22,14 @@ impl Shared {
     pub(super) fn read_blocks<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        wanted: BlockRequest,
+        requested: BlockRequest,
         reader: Option<CellId>,
         buffer: &mut Vec<u8>,
     ) -> MutexGuard<'a, State> {
         // The cell that requests a block uses its disk, so the disk exists. Without room nothing is read, and the retry reports
         // that.
-        let Some(disk) = state.disk(wanted.block.disk) else { return state };
-        let Some(reading) = state.frames.begin_reading(wanted) else { return state };
+        let Some(disk) = state.disk(requested.block.disk) else { return state };
+        let Some(reading) = state.frames.begin_reading(requested) else { return state };
         drop(state);
         let read = read(&*disk, self.machine.arena(), &reading, buffer);
         let mut state = self.lock();
@@ -43,15 +43,15 @@ impl Shared {
 
 /// Reads the run of blocks that contains the requested one, or that one alone. Returns the blocks that are in their frames now.
 fn read(disk: &dyn Disk, arena: &Arena, reading: &BlockRead, buffer: &mut Vec<u8>) -> Range<u32> {
-    let wanted = reading.wanted().number.0;
+    let requested = reading.requested().number.0;
     let (mut start, last) = reading.ends();
     // The disk's answer is not trusted.
     let behind = |first: u32| u64::from(first).saturating_add(disk.run(BlockNumber(first)).max(1));
-    while behind(start) <= wanted.into() {
+    while behind(start) <= requested.into() {
         start = behind(start) as u32;
     }
-    let end = behind(wanted).min(u64::from(last) + 1) as u32;
-    let (run, alone) = (start..end, wanted..wanted + 1);
+    let end = behind(requested).min(u64::from(last) + 1) as u32;
+    let (run, alone) = (start..end, requested..requested + 1);
     // A bad block elsewhere in the run must not fail the requested one.
     for run in iter::once(run.clone()).chain((run != alone).then_some(alone)) {
         if fill(arena, reading, &run, buffer, |first, buffer| disk.read(first, buffer)) {

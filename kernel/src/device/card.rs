@@ -180,8 +180,8 @@ impl Card {
                 Ok(true)
             }
             // An error in the receiver's memory is handled when that cell runs.
-            Ok(false) | Err(CopyBetweenError::To(_)) => Ok(false),
-            Err(CopyBetweenError::From(error)) => Err(error),
+            Ok(false) | Err(CopyBetweenError::Destination(_)) => Ok(false),
+            Err(CopyBetweenError::Source(error)) => Err(error),
         }
     }
 
@@ -196,12 +196,12 @@ impl Card {
         frames: &mut Frames,
         memory: &mut SpaceSet,
     ) -> Result<bool, CopyBetweenError> {
-        let Some((address, room)) = self.room(HEADER + sent.length, frames, memory).map_err(CopyBetweenError::To)? else {
+        let Some((address, room)) = self.room(HEADER + sent.length, frames, memory).map_err(CopyBetweenError::Destination)? else {
             return Ok(false);
         };
-        memory.write(frames, address, &frame::header(sent.length), CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
+        memory.write(frames, address, &frame::header(sent.length), CopyAuthority::Cell).map_err(CopyBetweenError::Destination)?;
         let address = address.wrapping_add(HEADER as u64);
-        memory.write(frames, address, sent.head, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
+        memory.write(frames, address, sent.head, CopyAuthority::Cell).map_err(CopyBetweenError::Destination)?;
         let rest = sent.length - sent.head.len();
         copy_between(frames, (source, sent.tail_address()), (memory, address.wrapping_add(sent.head.len() as u64)), rest)?;
         self.filled += frame::room(sent.length).min(room) as u32;

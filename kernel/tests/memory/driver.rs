@@ -247,7 +247,7 @@ impl Driver {
                     self.lab.kernel.raise(id, Event::Console);
                     batches.push((id, commands));
                 }
-                Err(OperatorError::Short(Shortage::Quota)) if *tight => {}
+                Err(OperatorError::Shortage(Shortage::Quota)) if *tight => {}
                 Err(error) => return Err(format!("{id} could not be given commands: {error}")),
             }
         }
@@ -323,7 +323,7 @@ impl Driver {
             let id = *id;
             let (got, expected) = if write {
                 let done = self.lab.kernel.write(id, address, &number.to_le_bytes());
-                let short = *tight && done == Err(OperatorError::Short(Shortage::Quota));
+                let short = *tight && done == Err(OperatorError::Shortage(Shortage::Quota));
                 let expected = if short { None } else { memory.poke(address, number).then_some(0) };
                 (if short { None } else { found(done.map(|()| 0))? }, expected)
             } else {

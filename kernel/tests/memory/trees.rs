@@ -56,7 +56,7 @@ fn had<T>(result: Result<T, MemoryError>) -> Option<Result<T, Refusal>> {
     match result {
         Ok(value) => Some(Ok(value)),
         Err(MemoryError::Refused(refusal)) => Some(Err(refusal)),
-        Err(MemoryError::Short(_) | MemoryError::Absent(_) | MemoryError::Taken(_)) => None,
+        Err(MemoryError::Shortage(_) | MemoryError::Absent(_) | MemoryError::Taken(_)) => None,
     }
 }
 

@@ -142,7 +142,7 @@ fn of_launch(error: &LaunchError) -> (StatusCode, &'static str) {
 
 fn of_kernel(error: &OperatorError) -> (StatusCode, &'static str) {
     match error {
-        OperatorError::Short(_)
+        OperatorError::Shortage(_)
         | OperatorError::TooManyCells
         | OperatorError::TooManyDisks
         | OperatorError::TooManyNetworks

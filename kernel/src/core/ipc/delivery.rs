@@ -63,12 +63,12 @@ impl Delivery {
     fn error(&self, cell: CellId, party: Party, error: OperationError) -> DeliveryError {
         match error {
             // Only the cell itself can do something about its quota.
-            OperationError::Memory(MemoryError::Short(Shortage::Quota)) if cell != self.current => {
+            OperationError::Memory(MemoryError::Shortage(Shortage::Quota)) if cell != self.current => {
                 DeliveryError::Refused(party, Refusal::Quota)
             }
             // The page of a posted call: a cell that waits was not halted since it has made the call.
             OperationError::Memory(MemoryError::Taken(_)) if cell != self.current => DeliveryError::Refused(party, Refusal::Taken),
-            OperationError::Memory(MemoryError::Short(_) | MemoryError::Absent(_) | MemoryError::Taken(_))
+            OperationError::Memory(MemoryError::Shortage(_) | MemoryError::Absent(_) | MemoryError::Taken(_))
             | OperationError::PeerRuns { .. } => DeliveryError::Retry(error),
             OperationError::Memory(MemoryError::Refused(refusal)) => DeliveryError::Refused(party, refusal),
             _ => DeliveryError::Refused(party, Refusal::BadAddress),

@@ -26,7 +26,7 @@ pub struct BlockRequest {
 #[must_use = "the frames are to be registered or freed"]
 pub struct BlockRead {
     /// The requested block.
-    wanted: Block,
+    requested: Block,
     /// The first block that is read.
     first: Block,
     /// A frame for each block.
@@ -36,8 +36,8 @@ pub struct BlockRead {
 impl BlockRead {
     /// The requested block.
     #[must_use]
-    pub fn wanted(&self) -> Block {
-        self.wanted
+    pub fn requested(&self) -> Block {
+        self.requested
     }
 
     /// The first and the last number of the blocks to read.
@@ -66,9 +66,9 @@ impl Frames {
 
     /// Takes frames to read blocks into: for the requested one, and for as many around it as there is room for. `None`: there is no
     /// room at all.
-    pub fn begin_reading(&mut self, wanted: BlockRequest) -> Option<BlockRead> {
+    pub fn begin_reading(&mut self, requested: BlockRequest) -> Option<BlockRead> {
         self.forget_unreadable();
-        let BlockRequest { block, mut after, mut before } = wanted;
+        let BlockRequest { block, mut after, mut before } = requested;
         let most = u64::from(before) + 1 + u64::from(after);
         let Usage { quota, used, .. } = self.registry();
         self.reclaim((used.0 + most).saturating_sub(quota.0).max((most + RESERVE).saturating_sub(self.free().0)));
@@ -79,14 +79,14 @@ impl Frames {
         after = after.min(beside);
         before = before.min(beside - after);
         let first = Block { number: BlockNumber(block.number.0 - before), ..block };
-        Some(BlockRead { wanted: block, first, frames })
+        Some(BlockRead { requested: block, first, frames })
     }
 
     /// Registers the blocks that were read and are not registered yet, and frees the other frames. If the requested one was not
     /// read, it is marked as unreadable.
     pub fn finish_reading(&mut self, reading: BlockRead, read: Range<u32>) {
-        if !read.contains(&reading.wanted.number.0) {
-            self.mark_unreadable(reading.wanted);
+        if !read.contains(&reading.requested.number.0) {
+            self.mark_unreadable(reading.requested);
         }
         for (block, frame) in reading.targets() {
             if read.contains(&block.number.0) {

@@ -52,8 +52,8 @@ impl From<CopyError> for MemoryError {
     fn from(error: CopyError) -> MemoryError {
         match error {
             CopyError::Refused | CopyError::Unreadable => MemoryError::Refused(Refusal::BadAddress),
-            CopyError::Shortage(shortage) => MemoryError::Short(shortage),
-            CopyError::Absent(wanted) => MemoryError::Absent(wanted),
+            CopyError::Shortage(shortage) => MemoryError::Shortage(shortage),
+            CopyError::Absent(requested) => MemoryError::Absent(requested),
             CopyError::Taken(page) => MemoryError::Taken(page),
         }
     }
@@ -63,8 +63,8 @@ impl From<MemoryError> for CopyError {
     fn from(error: MemoryError) -> CopyError {
         match error {
             MemoryError::Refused(_) => CopyError::Refused,
-            MemoryError::Short(shortage) => CopyError::Shortage(shortage),
-            MemoryError::Absent(wanted) => CopyError::Absent(wanted),
+            MemoryError::Shortage(shortage) => CopyError::Shortage(shortage),
+            MemoryError::Absent(requested) => CopyError::Absent(requested),
             MemoryError::Taken(page) => CopyError::Taken(page),
         }
     }
@@ -73,9 +73,9 @@ impl From<MemoryError> for CopyError {
 impl From<BlockAbsence> for CopyError {
     fn from(absence: BlockAbsence) -> CopyError {
         match absence {
-            BlockAbsence::Wanted(wanted) => CopyError::Absent(wanted),
+            BlockAbsence::MustRead(requested) => CopyError::Absent(requested),
             BlockAbsence::Unreadable => CopyError::Unreadable,
-            BlockAbsence::Short(shortage) => CopyError::Shortage(shortage),
+            BlockAbsence::Shortage(shortage) => CopyError::Shortage(shortage),
         }
     }
 }

@@ -13,7 +13,7 @@ pub enum MemoryError {
     /// The caller's mistake.
     Refused(Refusal),
     /// Not enough memory now.
-    Short(Shortage),
+    Shortage(Shortage),
     /// A block must be read first.
     Absent(BlockRequest),
     /// The parent of the cell must give a page back first.
@@ -39,6 +39,6 @@ impl From<Refusal> for MemoryError {
 
 impl From<Shortage> for MemoryError {
     fn from(shortage: Shortage) -> MemoryError {
-        MemoryError::Short(shortage)
+        MemoryError::Shortage(shortage)
     }
 }

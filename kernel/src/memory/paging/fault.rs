@@ -109,9 +109,9 @@ impl Tree {
                 match self.resident_frame(frames, page, block) {
                     Ok(_) if write => self.populate(frames, account, page..page + 1, true).map(|_| FaultOutcome::Mapped),
                     Ok(_) => self.map_resident(frames, account, blocks).map(|()| FaultOutcome::Mapped),
-                    Err(BlockAbsence::Wanted(wanted)) => Ok(FaultOutcome::Absent(wanted)),
+                    Err(BlockAbsence::MustRead(requested)) => Ok(FaultOutcome::Absent(requested)),
                     Err(BlockAbsence::Unreadable) => Ok(FaultOutcome::Unreadable),
-                    Err(BlockAbsence::Short(shortage)) => Err(shortage),
+                    Err(BlockAbsence::Shortage(shortage)) => Err(shortage),
                 }
             }
             DecodedEntry::Taken { number, .. } => Ok(FaultOutcome::Taken(number)),

@@ -16,11 +16,11 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockAbsence {
     /// It must be read.
-    Wanted(BlockRequest),
+    MustRead(BlockRequest),
     /// Reading it has just failed.
     Unreadable,
     /// There is no room for it.
-    Short(Shortage),
+    Shortage(Shortage),
 }
 
 /// The pages of the table that contains `page`.
@@ -35,20 +35,20 @@ impl Tree {
         match frames.frame_of(block) {
             Some(frame) => Ok(frame),
             None if frames.is_unreadable(block) => Err(BlockAbsence::Unreadable),
-            None if !frames.has_room_for_block() => Err(BlockAbsence::Short(Shortage::Machine)),
-            None => Err(BlockAbsence::Wanted(self.wanted(frames, page, block))),
+            None if !frames.has_room_for_block() => Err(BlockAbsence::Shortage(Shortage::Machine)),
+            None => Err(BlockAbsence::MustRead(self.requested(frames, page, block))),
         }
     }
 
     /// The blocks to read for `page`: those of the block's aligned group that this tree maps in one run, and that are not in
     /// memory.
-    fn wanted(&self, frames: &Frames, page: u64, block: Block) -> BlockRequest {
+    fn requested(&self, frames: &Frames, page: u64, block: Block) -> BlockRequest {
         let place = u64::from(block.number.0) % BLOCK_GROUP;
-        let absent = |page: u64, wanted: Block| {
+        let absent = |page: u64, requested: Block| {
             let found = self.find(frames, page).decoded;
-            matches!(found, DecodedEntry::Block { block, .. } if block == wanted)
-                && frames.frame_of(wanted).is_none()
-                && !frames.is_unreadable(wanted)
+            matches!(found, DecodedEntry::Block { block, .. } if block == requested)
+                && frames.frame_of(requested).is_none()
+                && !frames.is_unreadable(requested)
         };
         let number = block.number.0;
         let earlier = |count: &u64| absent(page - count, Block { number: BlockNumber(number - *count as u32), ..block });
@@ -72,8 +72,8 @@ impl Tree {
             let length = match decoded {
                 DecodedEntry::Block { block, .. } if first || ready.blocks => match self.resident_frame(frames, page, block) {
                     Ok(_) | Err(BlockAbsence::Unreadable) => 1,
-                    Err(BlockAbsence::Wanted(wanted)) if first => return Err(MemoryError::Absent(wanted)),
-                    Err(BlockAbsence::Short(shortage)) if first => return Err(MemoryError::Short(shortage)),
+                    Err(BlockAbsence::MustRead(requested)) if first => return Err(MemoryError::Absent(requested)),
+                    Err(BlockAbsence::Shortage(shortage)) if first => return Err(MemoryError::Shortage(shortage)),
                     Err(_) => break,
                 },
                 DecodedEntry::Taken { number, .. } if first => return Err(MemoryError::Taken(TakenPage::of_tree(page, number))),

@@ -14,9 +14,9 @@ static ZERO: [u8; FRAME_SIZE] = [0; FRAME_SIZE];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyBetweenError {
     /// The source.
-    From(CopyError),
+    Source(CopyError),
     /// The destination.
-    To(CopyError),
+    Destination(CopyError),
 }
 
 /// Copies bytes from one cell's running space into another's, each given with its address, under both cells' permissions: from
@@ -32,18 +32,18 @@ pub(crate) fn copy_between(
     length: usize,
 ) -> Result<(), CopyBetweenError> {
     let (from_space, to_space, slot_of) = (from.current(), to.current(), |address: u64| (address / SLOT_SIZE) as usize);
-    let (source, _, start) = from.locate(address, length).map_err(CopyBetweenError::From)?;
-    let (tree, account, offset) = to.locate(target, length).map_err(CopyBetweenError::To)?;
+    let (source, _, start) = from.locate(address, length).map_err(CopyBetweenError::Source)?;
+    let (tree, account, offset) = to.locate(target, length).map_err(CopyBetweenError::Destination)?;
     for (page, within, range) in pages_of(offset, length) {
         let destination = tree
             .writable_frame(frames, account, page, CopyAuthority::Cell)
-            .map_err(|error| CopyBetweenError::To(error.in_slot(to_space, slot_of(target))))?;
+            .map_err(|error| CopyBetweenError::Destination(error.in_slot(to_space, slot_of(target))))?;
         // Looked up after that: making room for the destination may reclaim the block that a page of the source is in.
         let mut position = within;
         for (page, within, range) in pages_of(start + range.start as u64, range.len()) {
             let frame = source
                 .readable_frame(frames, page, CopyAuthority::Cell)
-                .map_err(|error| CopyBetweenError::From(error.in_slot(from_space, slot_of(address))))?;
+                .map_err(|error| CopyBetweenError::Source(error.in_slot(from_space, slot_of(address))))?;
             match frame {
                 Some(frame) => frames.arena().copy_part((frame, within), (destination, position), range.len()),
                 None => frames.arena().write(destination, position, &ZERO[..range.len()]),
