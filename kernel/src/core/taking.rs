@@ -27,8 +27,8 @@ impl State {
         let child = self.child(caller, child)?;
         let (live, frames) = self.require(child, Requirement::Halted)?;
         let memory = &mut live.cell.memory;
-        let start = memory.check_takeable(space.unwrap_or(memory.current()), address, 1)?;
-        let found = memory.find_takeable(frames, &start, pages);
+        let start = memory.check_page_out(space.unwrap_or(memory.current()), address, 1)?;
+        let found = memory.find_page_out_candidates(frames, &start, pages);
         let skipped = (found.start - start.pages.start) as u32;
         let taken = PageSpan { pages: found.clone(), ..start };
         if found.is_empty() {
@@ -52,9 +52,9 @@ impl State {
         let child = self.child(caller, child)?;
         let (live, frames) = self.require(child, Requirement::NewOrHalted)?;
         let memory = &mut live.cell.memory;
-        let range = memory.check_takeable(space.unwrap_or(memory.current()), address, pages)?;
+        let range = memory.check_page_out(space.unwrap_or(memory.current()), address, pages)?;
         // Before the lookup of the content: making room may reclaim a block that it lies in.
-        let given = memory.find_givable(frames, &range, first)?;
+        let given = memory.find_returnable(frames, &range, first)?;
         let count = given.end - given.start;
         if count == 0 {
             return Ok(0);

@@ -52,7 +52,7 @@ pub mod paging;
 pub mod prefetch;
 pub mod rules;
 pub mod spaces;
-pub mod taken;
+pub mod swapped_page;
 pub mod tree;
 
 pub use block::{Block, DiskId};
@@ -68,5 +68,5 @@ pub use prefetch::{StartMode, StartTrace};
 pub use rules::OmittedRules;
 pub use spaces::{ClockHand, PageSpan, SpaceSet};
 pub(crate) use spaces::{CopyBetweenError, TreeCursor, WrittenPages, copy_between, copy_pages};
-pub use taken::{SwapNumber, TakenPage};
+pub use swapped_page::{SwapNumber, TakenPage};
 pub use tree::{Count, DecodedEntry, Lookup};

@@ -7,7 +7,7 @@ use crate::limits::{BUILD_PAGES, IMPORT_STEP};
 use crate::memory::frames::Frames;
 use crate::memory::paging::MemoryError;
 use crate::memory::spaces::{MountSource, SpaceSet};
-use crate::memory::taken::SwapNumber;
+use crate::memory::swapped_page::SwapNumber;
 use crate::memory::tree::{Entry, TREE_PAGES, Tree, span};
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, LAYOUT_WORDS, LayoutMount, RECORD_BYTES, TreePlace};
 use pando_abi::layout::{SLOT_SIZE, USER_END, USER_START};

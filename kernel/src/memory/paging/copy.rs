@@ -10,7 +10,7 @@ use super::error::MemoryError;
 use super::residency::BlockAbsence;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::rules::OmittedRules;
-use crate::memory::taken::TakenPage;
+use crate::memory::swapped_page::TakenPage;
 use crate::memory::tree::{DecodedEntry, Lookup, PATH_TABLES, TREE_PAGES, Tree};
 use pando_abi::{Refusal, SpaceIndex};
 use pando_machine::{ExecutableBytes, FRAME_SIZE, FrameId};

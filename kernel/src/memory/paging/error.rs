@@ -3,7 +3,7 @@
 
 use super::block_read::BlockRequest;
 use crate::memory::frames::Shortage;
-use crate::memory::taken::TakenPage;
+use crate::memory::swapped_page::TakenPage;
 use pando_abi::{Refusal, SpaceIndex};
 
 /// The error of a memory call: a refusal to the cell, a shortage that may pass, a block that must be read, or a page that a parent has

@@ -5,7 +5,7 @@ use super::block_read::BlockRequest;
 use super::residency::{BlockAbsence, table_span};
 use crate::limits::FAULT_AROUND;
 use crate::memory::frames::{AccountId, Frames, Shortage};
-use crate::memory::taken::SwapNumber;
+use crate::memory::swapped_page::SwapNumber;
 use crate::memory::tree::{DecodedEntry, PATH_TABLES, Tree, span};
 use pando_abi::Permissions;
 use pando_machine::FrameId;

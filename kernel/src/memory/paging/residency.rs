@@ -6,7 +6,7 @@ use super::error::MemoryError;
 use crate::limits::BLOCK_GROUP;
 use crate::memory::block::Block;
 use crate::memory::frames::{Frames, Shortage};
-use crate::memory::taken::TakenPage;
+use crate::memory::swapped_page::TakenPage;
 use crate::memory::tree::{DecodedEntry, Lookup, TREE_PAGES, Tree, span};
 use pando_abi::BlockNumber;
 use pando_machine::FrameId;

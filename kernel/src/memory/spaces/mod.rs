@@ -30,7 +30,7 @@ mod space;
 mod starts;
 mod taking;
 mod training;
-mod written;
+mod written_pages;
 
 pub(crate) use copy_between::{CopyBetweenError, copy_between};
 pub use eviction::ClockHand;
@@ -39,4 +39,4 @@ pub use set::SpaceSet;
 pub(in crate::memory) use set::{Segment, can_hold_segment};
 pub(in crate::memory) use space::{MountSource, Space};
 pub(crate) use taking::{TreeCursor, copy_pages};
-pub(crate) use written::WrittenPages;
+pub(crate) use written_pages::WrittenPages;

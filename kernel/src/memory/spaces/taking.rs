@@ -7,7 +7,7 @@ use super::space::MountSource;
 use crate::limits::{TAKE_LOOKUPS, TAKE_SEARCH};
 use crate::memory::frames::{Frames, Shortage};
 use crate::memory::paging::{CopyAuthority, MemoryError};
-use crate::memory::taken::SwapNumber;
+use crate::memory::swapped_page::SwapNumber;
 use crate::memory::tree::{PATH_TABLES, Tree};
 use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT};
 use pando_abi::{PAGE_SIZE, Refusal, SpaceIndex};
@@ -26,19 +26,19 @@ impl SpaceSet {
     ///
     /// # Errors
     /// The reason why it is invalid.
-    pub fn check_takeable(&mut self, space: SpaceIndex, address: u64, pages: u64) -> Result<PageSpan, Refusal> {
+    pub fn check_page_out(&mut self, space: SpaceIndex, address: u64, pages: u64) -> Result<PageSpan, Refusal> {
         let range = self.check(space, address, pages)?;
         if range.slot == SYSTEM_SLOT { Err(Refusal::BadAddress) } else { Ok(range) }
     }
 
     /// The first pages from the start of `range` on, in its slot, for which the cell pays: consecutive ones, at most `most`. An empty
     /// range: none was found up to there.
-    pub fn find_takeable(&mut self, frames: &Frames, range: &PageSpan, most: u64) -> Range<u64> {
+    pub fn find_page_out_candidates(&mut self, frames: &Frames, range: &PageSpan, most: u64) -> Range<u64> {
         let (account, end) = (self.account, SLOT_SIZE / PAGE_SIZE);
         // Each page is looked up in each space.
         let most = most.min(TAKE_LOOKUPS / self.spaces.len() as u64).max(1);
         let tree = self.tree(range.space, range.slot);
-        tree.map_or(end..end, |tree| tree.find_takeable(frames, account, range.pages.start, most, TAKE_SEARCH))
+        tree.map_or(end..end, |tree| tree.find_page_out_candidates(frames, account, range.pages.start, most, TAKE_SEARCH))
     }
 
     /// The frames of pages that are present, to copy them. `None`: not all are.
@@ -110,7 +110,7 @@ impl SpaceSet {
     ///
     /// # Errors
     /// There is not; nothing has changed.
-    pub fn find_givable(&mut self, frames: &mut Frames, range: &PageSpan, first: SwapNumber) -> Result<Range<u64>, Shortage> {
+    pub fn find_returnable(&mut self, frames: &mut Frames, range: &PageSpan, first: SwapNumber) -> Result<Range<u64>, Shortage> {
         let account = self.account;
         let start = range.pages.start;
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(start..start) };

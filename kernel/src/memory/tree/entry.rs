@@ -16,7 +16,7 @@
 //! kernel wants to know which blocks are accessed, their entries come without the first ([`accessed_blocks`](super::accessed_blocks)).
 
 use crate::memory::block::{Block, DiskId};
-use crate::memory::taken::SwapNumber;
+use crate::memory::swapped_page::SwapNumber;
 use pando_abi::{BlockNumber, Permissions};
 use pando_machine::{FrameId, HugeFrame};
 

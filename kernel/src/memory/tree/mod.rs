@@ -15,15 +15,15 @@
 
 mod accessed_blocks;
 mod block_entries;
+mod charged_pages;
 mod compare;
 mod edit;
 mod entry;
 mod handle;
 mod level;
 mod lookup;
-mod paid;
+mod page_out;
 mod reaper;
-mod takeable;
 
 pub(in crate::memory) use compare::Comparison;
 pub(in crate::memory) use edit::PATH_TABLES;

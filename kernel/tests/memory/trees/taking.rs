@@ -27,8 +27,8 @@ impl Swap {
 
     /// Takes some pages at or after an address of the running space. `false`: there was no memory for tables.
     pub(super) fn take(&mut self, frames: &mut Frames, set: &mut SpaceSet, address: u64, most: u64) -> bool {
-        let Ok(start) = set.check_takeable(set.current(), address & !(PAGE_SIZE - 1), 1) else { return true };
-        let found = set.find_takeable(frames, &start, most);
+        let Ok(start) = set.check_page_out(set.current(), address & !(PAGE_SIZE - 1), 1) else { return true };
+        let found = set.find_page_out_candidates(frames, &start, most);
         if found.is_empty() {
             return true;
         }
@@ -50,10 +50,10 @@ impl Swap {
 
     /// Gives a page that is needed. `false`: there was no memory for it.
     pub(super) fn give(&self, frames: &mut Frames, set: &mut SpaceSet, page: TakenPage) -> bool {
-        let range = set.check_takeable(page.space, page.address, 1).expect("it was taken");
-        let wrong = set.find_givable(frames, &range, page.number.offset(1));
+        let range = set.check_page_out(page.space, page.address, 1).expect("it was taken");
+        let wrong = set.find_returnable(frames, &range, page.number.offset(1));
         assert!(wrong.is_err() || wrong.is_ok_and(|pages| pages.is_empty()), "{page:?} has one number");
-        match set.find_givable(frames, &range, page.number) {
+        match set.find_returnable(frames, &range, page.number) {
             Ok(pages) => assert_eq!(pages, range.pages, "{page:?} is needed, and was taken"),
             Err(_) => return false,
         }

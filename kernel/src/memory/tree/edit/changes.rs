@@ -6,7 +6,7 @@
 
 use super::tables::Edit;
 use super::walk::{EntryChange, Visit};
-use crate::memory::taken::SwapNumber;
+use crate::memory::swapped_page::SwapNumber;
 use crate::memory::tree::block_entries::{block_entry, folded_entry, maps_blocks};
 use crate::memory::tree::entry::{DecodedEntry, Entry};
 use crate::memory::tree::level::span;

@@ -4,7 +4,7 @@
 use super::changes::{BuildTaken, Collapse, Evict, Give, MapResident, Populate, Protect, RenewPath, Replace, Take, Unshare};
 use super::tables::PATH_TABLES;
 use crate::memory::frames::{AccountId, Frames, Shortage};
-use crate::memory::taken::SwapNumber;
+use crate::memory::swapped_page::SwapNumber;
 use crate::memory::tree::entry::{DecodedEntry, Entry};
 use crate::memory::tree::handle::Tree;
 use crate::memory::tree::level::span;

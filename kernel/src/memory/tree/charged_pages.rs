@@ -10,7 +10,7 @@ impl Tree {
     /// Passes the present pages for which this account pays to `note`, from `page` on, and moves `page` on. Tables for which it does
     /// not pay are not examined: they are as they were in the cell that it is a clone of. `true`: all were passed; `false`: `budget`, a
     /// number of entries that do not link to a further table, and of last-level tables, is used up.
-    pub(in crate::memory) fn list_paid(
+    pub(in crate::memory) fn list_charged(
         &self,
         frames: &Frames,
         account: AccountId,

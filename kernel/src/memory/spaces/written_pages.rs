@@ -39,7 +39,7 @@ impl SpaceSet {
                     pages.push(CellPage { space: *space, at: VirtualPage { slot: *slot, number } });
                 }
             };
-            if !tree.list_paid(frames, self.account, page, &mut budget, &mut note) {
+            if !tree.list_charged(frames, self.account, page, &mut budget, &mut note) {
                 *is_too_large = pages.len() > WRITTEN_PAGES || *steps >= WRITTEN_STEPS;
                 return *is_too_large;
             }

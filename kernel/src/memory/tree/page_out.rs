@@ -5,7 +5,7 @@ use super::entry::{DecodedEntry, Entry};
 use super::handle::Tree;
 use super::level::{TOP, TREE_PAGES, index, span};
 use crate::memory::frames::{AccountId, Frames};
-use crate::memory::taken::SwapNumber;
+use crate::memory::swapped_page::SwapNumber;
 use pando_machine::FrameId;
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ impl Tree {
     /// table or large page, at most `most`: those that a parent may take. Costs no more than `budget` lookups. An empty range: none was
     /// found up to there.
     #[must_use]
-    pub(in crate::memory) fn find_takeable(
+    pub(in crate::memory) fn find_page_out_candidates(
         &self,
         frames: &Frames,
         account: AccountId,
