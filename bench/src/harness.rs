@@ -4,7 +4,7 @@
 use crate::BenchError;
 use pando_abi::{MapFlags, Permissions, Registers};
 use pando_kernel::RunState;
-use pando_kernel::{CellConfig, CellId, Config, End, Kernel, OperatorError, Outcome, Turn, Worker};
+use pando_kernel::{CellConfig, CellId, Config, End, Kernel, OperatorError, Outcome, TurnOutcome, Worker};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::{Machine, Nanos, PageCount};
 use std::sync::Arc;
@@ -105,18 +105,18 @@ impl Harness {
 
     /// One turn of the vCPU, which must run a cell.
     pub(crate) fn turn(&mut self) -> Result<(), BenchError> {
-        if self.worker.turn() == Turn::Ran { Ok(()) } else { Err(BenchError::NoHypercall) }
+        if self.worker.turn() == TurnOutcome::Ran { Ok(()) } else { Err(BenchError::NoHypercall) }
     }
 
     /// One turn, or a wait until there is work.
     fn go_on(&mut self) -> Result<(), BenchError> {
         match self.worker.turn() {
-            Turn::Ran => Ok(()),
-            Turn::Nothing { until } if until != Nanos::NEVER => {
+            TurnOutcome::Ran => Ok(()),
+            TurnOutcome::Nothing { until } if until != Nanos::NEVER => {
                 std::thread::sleep(until.since(self.kernel.now()));
                 Ok(())
             }
-            Turn::Nothing { .. } | Turn::Stopped => Err(BenchError::NoHypercall),
+            TurnOutcome::Nothing { .. } | TurnOutcome::Stopped => Err(BenchError::NoHypercall),
         }
     }
 

@@ -15,8 +15,8 @@ pub mod network;
 pub mod sched;
 
 pub use crate::core::{
-    AdmissionCallback, Config, HostPort, Kernel, OperatorError, PacketCapture, SleepCounters, SleepOutcome, Statistics, Turn, Worker,
-    WrongState,
+    AdmissionCallback, Config, HostPort, Kernel, OperatorError, PacketCapture, SleepCounters, SleepOutcome, Statistics, TurnOutcome,
+    Worker, WrongState,
 };
 pub use cell::counters::Counters;
 pub use cell::cpu_limit::{CpuLimit, Weight};

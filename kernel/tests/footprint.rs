@@ -9,7 +9,7 @@ use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::virtual_registers::Control;
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
 use pando_kernel::limits::{CAPTURE_BYTES, QUEUE_BYTES, SPARE_BYTES};
-use pando_kernel::{CellId, Config, End, Kernel, Turn};
+use pando_kernel::{CellId, Config, End, Kernel, TurnOutcome};
 use pando_machine::PageCount;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Condition;
@@ -57,7 +57,7 @@ fn grows_by_at_most<T>(what: &str, bound: u64, work: impl FnOnce() -> T) -> T {
 
 /// Runs cells until none is runnable, without advancing the clock.
 fn run(lab: &mut Lab) {
-    while lab.workers[0].turn() == Turn::Ran {}
+    while lab.workers[0].turn() == TurnOutcome::Ran {}
 }
 
 /// Runs a cell that touches nearly all memory and ends.

@@ -4,7 +4,7 @@
 use crate::asm::Asm;
 use crate::swap::TestSwap;
 use pando_abi::{MapFlags, Permissions, Registers};
-use pando_kernel::{CellConfig, CellId, Config, Kernel, Outcome, Turn, Worker};
+use pando_kernel::{CellConfig, CellId, Config, Kernel, Outcome, TurnOutcome, Worker};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{Machine, Nanos, PageCount};
@@ -162,10 +162,10 @@ impl Lab {
     /// Runs one turn of a vCPU; if it is idle, time passes on the software machine. `false`: no event is pending.
     pub fn turn(&mut self, vcpu: usize) -> bool {
         match self.workers[vcpu].turn() {
-            Turn::Ran => true,
-            Turn::Stopped => false,
-            Turn::Nothing { until: Nanos::NEVER } => false,
-            Turn::Nothing { until } => {
+            TurnOutcome::Ran => true,
+            TurnOutcome::Stopped => false,
+            TurnOutcome::Nothing { until: Nanos::NEVER } => false,
+            TurnOutcome::Nothing { until } => {
                 match &self.sim {
                     Some(sim) => sim.advance_to(until),
                     None => std::thread::sleep(until.since(self.kernel.now()).min(Duration::from_millis(5))),

@@ -43,10 +43,10 @@ mod swap_out;
 mod taking;
 #[cfg(test)]
 mod tests;
+mod time_slice;
 mod training;
 mod trim;
 mod trim_schedule;
-mod turn;
 mod waking;
 mod watching;
 mod worker;
@@ -56,7 +56,7 @@ pub use networking::{HostPort, PacketCapture};
 pub use sleepers::{SleepCounters, SleepOutcome};
 pub use start_phase::AdmissionCallback;
 pub use statistics::Statistics;
-pub use worker::{Turn, Worker};
+pub use worker::{TurnOutcome, Worker};
 
 use crate::cell::CellId;
 use crate::device::swap::Swap;

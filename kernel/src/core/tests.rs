@@ -231,10 +231,10 @@ fn a_cpu_limit_holds_for_a_turn_in_which_a_cell_of_the_family_ends() {
     invoke(state, top, Operation::LimitCpu(limit));
     invoke(state, chain[3], Operation::Start);
     assert!(state.admit_all());
-    let turn = state.pick(Nanos(0), 0).expect("the last child is runnable");
-    assert_eq!(turn.cell, chain[3]);
+    let slice = state.pick(Nanos(0), 0).expect("the last child is runnable");
+    assert_eq!(slice.cell, chain[3]);
     state.end(chain[1], End::Killed);
-    state.charge(&turn, limit.budget() / 5);
+    state.charge(&slice, limit.budget() / 5);
     let left = state.living(top).and_then(|(live, _)| live.cpu_budget.as_mut()).map(|cpu_budget| cpu_budget.left(Nanos(0)));
     assert_eq!(left, Some(Ok(limit.budget() * 4 / 5)));
 }
@@ -253,8 +253,8 @@ fn a_donation_takes_no_more_than_the_rest_of_the_donors_quantum() {
     let (live, _) = state.living(top).expect("it lives");
     live.donation = Some(Donation::new(chain[1], Duration::MAX));
     live.execution.quantum_rest = rest;
-    let turn = state.pick(Nanos(0), 0).expect("both are runnable");
-    assert_eq!((turn.cell, turn.max), (chain[1], rest));
+    let slice = state.pick(Nanos(0), 0).expect("both are runnable");
+    assert_eq!((slice.cell, slice.max), (chain[1], rest));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::Shared;
 use super::exits::{LeaveReason, NextStep};
 use super::state::{RunningCell, State};
-use super::turn::{DirectSwitch, TimeSlice};
+use super::time_slice::{DirectSwitch, TimeSlice};
 use crate::cell::CellId;
 use crate::cell::end::End;
 use crate::cell::execution::Vector;
@@ -33,7 +33,7 @@ pub struct Worker {
 
 /// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum TurnOutcome {
     /// A cell ran.
     Ran,
     /// No cell was runnable; there will be work at this time, or when an event comes.
@@ -57,9 +57,9 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         loop {
             match self.turn() {
-                Turn::Ran => {}
-                Turn::Stopped => return,
-                Turn::Nothing { until } => {
+                TurnOutcome::Ran => {}
+                TurnOutcome::Stopped => return,
+                TurnOutcome::Nothing { until } => {
                     if shared.give_back(shared.lock(), RESERVED_HUGE_FRAMES) || shared.trim() {
                         continue;
                     }
@@ -81,7 +81,7 @@ impl Worker {
     }
 
     /// Does due housekeeping, then runs the next cell until it leaves the vCPU.
-    pub fn turn(&mut self) -> Turn {
+    pub fn turn(&mut self) -> TurnOutcome {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.housekeeping(shared.serve_sleepers(shared.lock()));
         if state.sleepers.waking() > 0 {
@@ -92,41 +92,41 @@ impl Worker {
             // Cells that still had a vCPU when the kernel stopped.
             state.end_all();
             shared.notify(&mut state);
-            return Turn::Stopped;
+            return TurnOutcome::Stopped;
         }
         let started = shared.machine.now();
         let switched = self.switch.take().and_then(|switch| state.pick_after_message(switch, started));
-        let Some(turn) = switched.or_else(|| state.pick(started, self.index)) else {
+        let Some(slice) = switched.or_else(|| state.pick(started, self.index)) else {
             // Without threads for it, the next turn puts the cells to sleep that were chosen because memory is short.
             let has_work = !state.sleepers.has_threads && state.sleepers.has_swap_outs();
-            return Turn::Nothing { until: if has_work { Nanos(0) } else { state.next_housekeeping() } };
+            return TurnOutcome::Nothing { until: if has_work { Nanos(0) } else { state.next_housekeeping() } };
         };
         let is_alone = state.scheduler.is_empty();
         if !is_alone && state.idle_workers > 0 {
             shared.work.notify_one();
         }
         state.vcpus[self.index] = Some(RunningCell { is_alone, must_yield: false });
-        let mut state = self.run_cell(&shared, state, &turn, is_alone);
+        let mut state = self.run_cell(&shared, state, &slice, is_alone);
         let now = shared.machine.now();
-        state.resume_donors(&turn, now.since(started));
-        state.charge_start(turn.cell, now.since(started));
+        state.resume_donors(&slice, now.since(started));
+        state.charge_start(slice.cell, now.since(started));
         state.trims.note_run(now);
         state.vcpus[self.index] = None;
         shared.notify(&mut state);
-        Turn::Ran
+        TurnOutcome::Ran
     }
 
     fn run_cell<'a>(
         &mut self,
         shared: &'a Shared,
         mut state: MutexGuard<'a, State>,
-        turn: &TimeSlice,
+        slice: &TimeSlice,
         is_alone: bool,
     ) -> MutexGuard<'a, State> {
-        let id = turn.cell;
+        let id = slice.cell;
         let started = shared.machine.now();
         add_steal_time(&mut state, id, started);
-        let quantum = take_quantum(&mut state, id, is_alone).min(turn.max);
+        let quantum = take_quantum(&mut state, id, is_alone).min(slice.max);
         let mut quantum_end = started + quantum;
         if let Err(error) = self.load(&mut state, id) {
             state.end(id, End::Host(error.to_string()));
@@ -141,7 +141,7 @@ impl Worker {
             }
             if is_alone && !state.scheduler.is_empty() {
                 // Another cell is runnable now.
-                quantum_end = quantum_end.min(started + QUANTUM.min(turn.max));
+                quantum_end = quantum_end.min(started + QUANTUM.min(slice.max));
             }
             let next = match prepared {
                 Err(next) => next,
@@ -167,20 +167,20 @@ impl Worker {
                     drop(state);
                     state = shared.housekeeping(shared.lock());
                     if shared.machine.now() >= quantum_end {
-                        self.leave(&mut state, turn, (started, quantum), LeaveReason::Preempted);
+                        self.leave(&mut state, slice, (started, quantum), LeaveReason::Preempted);
                         return state;
                     }
                 }
                 NextStep::Leave(leave) => {
                     let quantum = quantum.min(QUANTUM);
                     if let LeaveReason::Blocked { next: Some(cell), .. } = leave {
-                        self.switch = Some(DirectSwitch { cell, until: turn.chain_end.unwrap_or(started + quantum) });
+                        self.switch = Some(DirectSwitch { cell, until: slice.chain_end.unwrap_or(started + quantum) });
                     }
                     if matches!(leave, LeaveReason::Preempted | LeaveReason::Donating(_)) {
                         let ran = shared.machine.now().since(started);
                         state.expect_living(id).0.execution.quantum_rest = quantum.saturating_sub(ran);
                     }
-                    self.leave(&mut state, turn, (started, quantum), leave);
+                    self.leave(&mut state, slice, (started, quantum), leave);
                     return state;
                 }
             }
@@ -209,8 +209,8 @@ impl Worker {
     }
 
     /// Takes a cell off the vCPU that got it at `started` for a quantum.
-    fn leave(&mut self, state: &mut State, turn: &TimeSlice, (started, quantum): (Nanos, Duration), leave: LeaveReason) {
-        let id = turn.cell;
+    fn leave(&mut self, state: &mut State, slice: &TimeSlice, (started, quantum): (Nanos, Duration), leave: LeaveReason) {
+        let id = slice.cell;
         if leave.keeps_vector() && self.shared.vector_owners {
             match self.vcpu.save_vector() {
                 Ok(saved) => state.expect_living(id).0.execution.vector = Vector::Saved(saved),
@@ -219,10 +219,10 @@ impl Worker {
         }
         // Charged before the scheduler chooses its next place.
         let ran = self.shared.machine.now().since(started);
-        state.charge(turn, ran);
+        state.charge(slice, ran);
         if leave == LeaveReason::Relinquished {
             // It gives up the rest of its quantum, so it pays for that. The quantum may have been short.
-            state.charge_given_up(turn, quantum.saturating_sub(ran));
+            state.charge_given_up(slice, quantum.saturating_sub(ran));
         }
         if matches!(leave, LeaveReason::Preempted | LeaveReason::Relinquished) {
             state.expect_living(id).0.execution.displaced_at = Some(self.shared.machine.now());

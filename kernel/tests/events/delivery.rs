@@ -5,7 +5,7 @@ use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::cause;
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, Hypercall, Registers};
-use pando_kernel::{CellId, End, OperatorError, Turn};
+use pando_kernel::{CellId, End, OperatorError, TurnOutcome};
 use pando_testing::asm::Register::{R8, R9, R10, R11, R12, Rax, Rbx, Rcx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP, repetitions};
@@ -290,7 +290,7 @@ fn an_exception_that_is_on_its_way_comes_before_an_event() {
         let Lab { kernel, workers, .. } = &mut lab;
         let kernel = &*kernel;
         let outcome = std::thread::scope(|scope| {
-            scope.spawn(|| while kernel.inspect(id).is_ok() && workers[0].turn() == Turn::Ran {});
+            scope.spawn(|| while kernel.inspect(id).is_ok() && workers[0].turn() == TurnOutcome::Ran {});
             loop {
                 if let Some(outcome) = kernel.collect(id) {
                     break outcome;

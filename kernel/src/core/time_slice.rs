@@ -49,11 +49,11 @@ impl State {
         if !self.scheduler.take(cell) {
             return None;
         }
-        let mut turn = self.follow_donations(cell, now)?;
-        turn.max = turn.max.min(until.since(now));
-        turn.path = self.path_of(cell);
-        turn.chain_end = Some(until);
-        Some(turn)
+        let mut slice = self.follow_donations(cell, now)?;
+        slice.max = slice.max.min(until.since(now));
+        slice.path = self.path_of(cell);
+        slice.chain_end = Some(until);
+        Some(slice)
     }
 
     /// Takes the next cell to run. Cells that have used the time of their limit wait for the next period.
@@ -61,17 +61,17 @@ impl State {
         loop {
             let cell = self.scheduler.next()?;
             if self.is_ready(cell)
-                && let Some(mut turn) = self.follow_donations(cell, now)
+                && let Some(mut slice) = self.follow_donations(cell, now)
             {
-                turn.path = self.path_of(turn.cell);
-                for donor in &turn.donors {
+                slice.path = self.path_of(slice.cell);
+                for donor in &slice.donors {
                     if let Some((live, _)) = self.living(*donor)
                         && let Some(donation) = &mut live.donation
                     {
                         donation.vcpu = Some(vcpu);
                     }
                 }
-                return Some(turn);
+                return Some(slice);
             }
         }
     }
@@ -82,31 +82,31 @@ impl State {
 
     /// The turn of a cell that the scheduler has chosen. `None`: it has used the time of its limit.
     fn follow_donations(&mut self, chosen: CellId, now: Nanos) -> Option<TimeSlice> {
-        let mut turn = TimeSlice { cell: chosen, max: Duration::MAX, donors: Vec::new(), path: Vec::new(), chain_end: None };
+        let mut slice = TimeSlice { cell: chosen, max: Duration::MAX, donors: Vec::new(), path: Vec::new(), chain_end: None };
         loop {
-            match self.time_left(turn.cell, now) {
-                Ok(left) => turn.max = turn.max.min(left),
+            match self.time_left(slice.cell, now) {
+                Ok(left) => slice.max = slice.max.min(left),
                 Err(until) => {
-                    self.expect_living(turn.cell).0.execution.transition(RunState::Throttled { until });
-                    self.set_alarm(turn.cell, until);
-                    self.end_start_phase(turn.cell);
+                    self.expect_living(slice.cell).0.execution.transition(RunState::Throttled { until });
+                    self.set_alarm(slice.cell, until);
+                    self.end_start_phase(slice.cell);
                     // Another cell of the family may run.
-                    turn.cell = turn.donors.pop()?;
+                    slice.cell = slice.donors.pop()?;
                     continue;
                 }
             }
-            let Some(donation) = self.expect_living(turn.cell).0.donation else { return Some(turn) };
-            match self.next_for_donor(turn.cell, donation, now) {
+            let Some(donation) = self.expect_living(slice.cell).0.donation else { return Some(slice) };
+            match self.next_for_donor(slice.cell, donation, now) {
                 Ok((next, max)) => {
-                    turn.max = turn.max.min(max);
-                    turn.donors.push(turn.cell);
-                    turn.cell = next;
+                    slice.max = slice.max.min(max);
+                    slice.donors.push(slice.cell);
+                    slice.cell = next;
                 }
                 Err(end) => {
-                    let live = self.expect_living(turn.cell).0;
+                    let live = self.expect_living(slice.cell).0;
                     live.donation = None;
                     live.execution.context.registers.rax = end as u64;
-                    return Some(turn);
+                    return Some(slice);
                 }
             }
         }
@@ -173,22 +173,22 @@ impl State {
     }
 
     /// Charges the CPU limits of a cell and its ancestors for a turn, and the schedule.
-    pub(super) fn charge(&mut self, turn: &TimeSlice, time: Duration) {
-        for id in &turn.path {
+    pub(super) fn charge(&mut self, slice: &TimeSlice, time: Duration) {
+        for id in &slice.path {
             if let Some((live, _)) = self.living(*id)
                 && let Some(cpu_budget) = &mut live.cpu_budget
             {
                 cpu_budget.spend(time);
             }
         }
-        self.charge_schedule(turn, time);
+        self.charge_schedule(slice, time);
     }
 
     /// Charges the members of the scheduling tree in whose place a cell ran. A donor pays for its child and for the child's place in the
     /// donor's family.
-    fn charge_schedule(&mut self, turn: &TimeSlice, time: Duration) {
-        let mut path = &turn.path[..];
-        for donor in turn.donors.iter().rev() {
+    fn charge_schedule(&mut self, slice: &TimeSlice, time: Duration) {
+        let mut path = &slice.path[..];
+        for donor in slice.donors.iter().rev() {
             let (below, above) = split_at_donor(path, *donor);
             if let [payer, ..] = path {
                 self.scheduler.charge(*payer, below, time);
@@ -201,9 +201,9 @@ impl State {
     }
 
     /// Charges a cell for time that it has given up. Donors do not pay for that: the time is still theirs.
-    pub(super) fn charge_given_up(&mut self, turn: &TimeSlice, time: Duration) {
-        let members = turn.donors.last().map_or(&turn.path[..], |donor| split_at_donor(&turn.path, *donor).0);
-        self.scheduler.charge(turn.cell, members, time);
+    pub(super) fn charge_given_up(&mut self, slice: &TimeSlice, time: Duration) {
+        let members = slice.donors.last().map_or(&slice.path[..], |donor| split_at_donor(&slice.path, *donor).0);
+        self.scheduler.charge(slice.cell, members, time);
     }
 
     /// Makes a cell runnable that has left its vCPU in the middle of its quantum, or at the end.
@@ -213,8 +213,8 @@ impl State {
     }
 
     /// Lets the donors of a turn wait for their next one.
-    pub(super) fn resume_donors(&mut self, turn: &TimeSlice, time: Duration) {
-        for donor in turn.donors.iter().rev() {
+    pub(super) fn resume_donors(&mut self, slice: &TimeSlice, time: Duration) {
+        for donor in slice.donors.iter().rev() {
             // It may have been ended meanwhile.
             let Some((live, _)) = self.living(*donor) else { continue };
             let rest = &mut live.execution.quantum_rest;
