@@ -79,7 +79,7 @@ pub(crate) enum ChildOperation {
         /// The child.
         child: HoldingName,
         /// The fact.
-        fact: Fact,
+        fact: CellProperty,
     },
     /// Set the host name of a child.
     Name {
@@ -238,7 +238,7 @@ pub(crate) struct ChildPort {
 
 /// A fact about a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fact {
+pub(crate) enum CellProperty {
     /// Its state.
     State,
     /// Its CPU time.
@@ -298,7 +298,7 @@ impl ChildOperation {
             Hypercall::CellLimit { cell, kind, value } => apply(cell, decode_limit(kind, value)?)?,
             Hypercall::CellRaise { cell, event, value } => apply(cell, decode_raise(event, value)?)?,
             Hypercall::Drop { holding: name } => ChildOperation::Drop(holding(name)?),
-            Hypercall::CellState { cell, fact } => ChildOperation::State { child: holding(cell)?, fact: decode_fact(fact)? },
+            Hypercall::CellState { cell, fact } => ChildOperation::State { child: holding(cell)?, fact: decode_property(fact)? },
             Hypercall::CellName { cell, address, bytes } => {
                 ChildOperation::Name { child: holding(cell)?, name: caller_bytes(address, bytes, HOST_NAME_BYTES as u64)? }
             }
@@ -405,13 +405,13 @@ fn child_port(cell: u64, port: u64) -> Result<ChildPort, Refusal> {
     }
 }
 
-fn decode_fact(fact: u64) -> Result<Fact, Refusal> {
+fn decode_property(fact: u64) -> Result<CellProperty, Refusal> {
     match fact {
-        fact::STATE => Ok(Fact::State),
-        fact::CPU => Ok(Fact::Cpu),
-        fact::USED => Ok(Fact::Used),
-        fact::PEAK => Ok(Fact::Peak),
-        fact::EXITS => Ok(Fact::Exits),
+        fact::STATE => Ok(CellProperty::State),
+        fact::CPU => Ok(CellProperty::Cpu),
+        fact::USED => Ok(CellProperty::Used),
+        fact::PEAK => Ok(CellProperty::Peak),
+        fact::EXITS => Ok(CellProperty::Exits),
         _ => Err(Refusal::BadArgument),
     }
 }

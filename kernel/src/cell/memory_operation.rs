@@ -5,7 +5,7 @@
 //! operation is bounded, or works in steps and returns [`OperationProgress::More`], so that none keeps the kernel for long.
 
 use super::virtual_registers::RESERVED_PAGES;
-use crate::memory::{Block, CopyAuthority, Count, DecodedEntry, Frames, Lookup, MemoryError, PageSpan, SpaceSet};
+use crate::memory::{Block, CopyAuthority, DecodedEntry, Frames, Lookup, MemoryError, PageSpan, PresentPages, SpaceSet};
 use pando_abi::layout::SYSTEM_SLOT;
 use pando_abi::limits::MAX_WRITE_BYTES;
 use pando_abi::memory::inspected::{self, LARGE, LAZY, RESIDENT, TAKEN};
@@ -108,7 +108,7 @@ pub(crate) enum MemoryOperation {
         /// The remaining range.
         range: PageSpan,
         /// The count so far.
-        count: Count,
+        count: PresentPages,
     },
     /// Describe the mapping of an address.
     Inspect {
@@ -152,7 +152,7 @@ impl MemoryOperation {
             }
             Hypercall::Count { space, address, pages } => {
                 let space = space_index(memory, space)?;
-                MemoryOperation::Count { range: memory.check(space, address, pages)?, count: Count::default() }
+                MemoryOperation::Count { range: memory.check(space, address, pages)?, count: PresentPages::default() }
             }
             Hypercall::Unmap { space, address, pages } => MemoryOperation::Unmap { range: changeable(memory, space, address, pages)? },
             Hypercall::Protect { space, address, pages, permissions } => {
@@ -250,7 +250,7 @@ impl MemoryOperation {
             }
             MemoryOperation::Count { range, count } => {
                 memory.count_step(frames, range, count);
-                let result = counted::bits(count.resident, count.own);
+                let result = counted::bits(count.resident, count.exclusive);
                 return Ok(if range.pages.is_empty() { OperationProgress::Done(result) } else { OperationProgress::More });
             }
             MemoryOperation::Inspect { space, address } => describe(memory.inspect(frames, *space, *address)?),

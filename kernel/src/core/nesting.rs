@@ -10,7 +10,7 @@ use super::holdings::{Cloner, Holding, Parent};
 use super::invoke::Subject;
 use super::state::State;
 use crate::cell::CellId;
-use crate::cell::child_operation::{CallerBytes, ChildLimits, ChildOperation, ChildPort, Fact};
+use crate::cell::child_operation::{CallerBytes, CellProperty, ChildLimits, ChildOperation, ChildPort};
 use crate::cell::end::{End, Outcome};
 use crate::cell::memory_operation::{MemoryOperation, OperationProgress};
 use crate::cell::operation::Operation;
@@ -91,7 +91,7 @@ impl State {
             }
             ChildOperation::State { child, fact } => {
                 let child = self.child(caller, *child)?;
-                self.child_fact(child, *fact)
+                self.child_property(child, *fact)
             }
             ChildOperation::Name { child, name } => {
                 let child = self.child(caller, *child)?;
@@ -266,19 +266,19 @@ impl State {
     }
 
     /// A fact about a child, living or ended.
-    fn child_fact(&mut self, child: CellId, fact: Fact) -> u64 {
-        if fact == Fact::State {
+    fn child_property(&mut self, child: CellId, fact: CellProperty) -> u64 {
+        if fact == CellProperty::State {
             return self.child_state(child).bits();
         }
         let ended = self.cells.outcome(child).map(|outcome| (outcome.counters, outcome.usage));
         let of_living = |(live, frames): (&mut LiveCell, &mut Frames)| (live.cell.counters, frames.usage(live.cell.memory.account()));
         let Some((counters, usage)) = ended.or_else(|| self.living(child).map(of_living)) else { return 0 };
         match fact {
-            Fact::State => 0,
-            Fact::Cpu => u64::try_from(counters.cpu.as_nanos()).unwrap_or(u64::MAX >> 1),
-            Fact::Used => usage.used.0,
-            Fact::Peak => usage.peak.0,
-            Fact::Exits => counters.exits,
+            CellProperty::State => 0,
+            CellProperty::Cpu => u64::try_from(counters.cpu.as_nanos()).unwrap_or(u64::MAX >> 1),
+            CellProperty::Used => usage.used.0,
+            CellProperty::Peak => usage.peak.0,
+            CellProperty::Exits => counters.exits,
         }
     }
 

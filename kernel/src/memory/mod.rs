@@ -69,4 +69,4 @@ pub use rules::OmittedRules;
 pub use spaces::{ClockHand, PageSpan, SpaceSet};
 pub(crate) use spaces::{CopyBetweenError, TreeCursor, WrittenPages, copy_between, copy_pages};
 pub use swapped_page::{SwapNumber, TakenPage};
-pub use tree::{Count, DecodedEntry, Lookup};
+pub use tree::{DecodedEntry, Lookup, PresentPages};

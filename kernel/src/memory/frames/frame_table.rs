@@ -51,7 +51,7 @@ pub struct Frames {
     /// Retired tables that wait for a flush.
     pub(super) quarantine: Vec<FrameId>,
     /// Number of tables made since the last flush began.
-    pub(super) made: usize,
+    pub(super) tables_since_flush: usize,
     /// Holders to be released in steps.
     garbage: Vec<Garbage>,
     counter: u64,
@@ -81,7 +81,7 @@ impl Frames {
             payers: vec![0; frames],
             accounts,
             quarantine: Vec::new(),
-            made: 0,
+            tables_since_flush: 0,
             garbage: Vec::new(),
             counter: 0,
             rules,
@@ -268,7 +268,7 @@ impl Frames {
     pub(in crate::memory) fn allocate_table(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
         let table = self.allocate(account, zeroed)?;
         self.accounts.note_table(account);
-        self.made += 1;
+        self.tables_since_flush += 1;
         Ok(table)
     }
 

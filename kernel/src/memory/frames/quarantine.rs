@@ -27,13 +27,13 @@ impl Frames {
     /// Number of tables made since the last flush began: the machine may have cached each of them.
     #[must_use]
     pub fn tables_since_flush(&self) -> usize {
-        self.made
+        self.tables_since_flush
     }
 
     /// Takes out the retired tables. The caller flushes the machine without the lock, and then calls [`Frames::end_flush`].
     #[must_use]
     pub fn begin_flush(&mut self) -> Vec<FrameId> {
-        self.made = 0;
+        self.tables_since_flush = 0;
         std::mem::take(&mut self.quarantine)
     }
 

@@ -8,7 +8,7 @@ use crate::limits::{STEP_PAGES, STEP_TABLES};
 use crate::memory::block::Block;
 use crate::memory::frames::Frames;
 use crate::memory::paging::MemoryError;
-use crate::memory::tree::{Count, Entry, Lookup, Tree};
+use crate::memory::tree::{Entry, Lookup, PresentPages, Tree};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions, Refusal, SpaceIndex};
 use std::ops::Range;
 
@@ -90,7 +90,7 @@ impl SpaceSet {
     }
 
     /// Counts the present pages at the front of a range, and removes the counted pages from it. One step.
-    pub fn count_step(&mut self, frames: &Frames, range: &mut PageSpan, count: &mut Count) {
+    pub fn count_step(&mut self, frames: &Frames, range: &mut PageSpan, count: &mut PresentPages) {
         let pages = &mut range.pages;
         let Some(tree) = self.tree(range.space, range.slot) else {
             pages.start = pages.end;

@@ -46,11 +46,11 @@ impl Lookup {
 
 /// Numbers of present pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct PresentPages {
     /// All present pages.
     pub resident: u64,
     /// Those without another holder.
-    pub own: u64,
+    pub exclusive: u64,
 }
 
 impl Tree {
@@ -80,7 +80,7 @@ impl Tree {
     /// Counts the present pages at the front of `pages`: to the end of the first one's table, or of an entry above. Returns the
     /// page behind them. O(pages of a table), changes nothing.
     #[must_use]
-    pub fn count(&self, frames: &Frames, pages: Range<u64>, count: &mut Count) -> u64 {
+    pub fn count(&self, frames: &Frames, pages: Range<u64>, count: &mut PresentPages) -> u64 {
         let Some(mut table) = self.top else { return pages.end };
         let decoded = |table, page, level| Entry(frames.arena().load(table, index(page, level))).decode(level);
         let (mut level, mut is_alone) = (TOP, frames.is_last_holder(table));
@@ -95,7 +95,7 @@ impl Tree {
                 let here = size.min(end - page);
                 let is_own = if level == 1 { frames.is_exclusive(frame) } else { frames.is_exclusive_large(frame.huge_frame()) };
                 count.resident += here;
-                count.own += if is_alone && is_own { here } else { 0 };
+                count.exclusive += if is_alone && is_own { here } else { 0 };
             }
         }
         end

@@ -31,4 +31,4 @@ pub use entry::{DecodedEntry, Entry};
 pub use handle::Tree;
 pub use level::TREE_PAGES;
 pub(in crate::memory) use level::{TOP, span};
-pub use lookup::{Count, Lookup};
+pub use lookup::{Lookup, PresentPages};
