@@ -118,7 +118,7 @@ pub struct Process {
     /// The space whose memory it uses.
     pub space: SpaceIndex,
     /// It uses its parent's memory (`vfork`), and the parent waits until it does not any more.
-    pub borrows: bool,
+    pub is_vfork: bool,
     /// Its threads.
     pub threads: BTreeSet<Tid>,
     /// Its signal actions, and the pending signals that any of its threads may take.
@@ -128,7 +128,7 @@ pub struct Process {
     /// The change that its parent has not yet been notified of.
     pub change: Option<Change>,
     /// Nobody waits for it: it is removed as soon as it has ended.
-    pub is_forgotten: bool,
+    pub is_auto_reaped: bool,
     /// It is stopped: none of its threads runs.
     pub stopped: bool,
     /// It has executed a program.
@@ -152,11 +152,11 @@ pub struct Process {
     /// Its settings of `prctl`.
     pub settings: Settings,
     /// Its score for the out-of-memory killer (`oom_score_adj`). There is none, so the value is only stored.
-    pub memory_score: i16,
+    pub oom_score_adj: i16,
     /// The lowest value of that which it may set without `CAP_SYS_RESOURCE`.
-    pub memory_score_least: i16,
+    pub oom_score_adj_min: i16,
     /// The user as whom somebody logged in, if anybody did; only kept.
-    pub login: Option<u32>,
+    pub loginuid: Option<u32>,
     /// Its first thread's name when that ended.
     pub last_name: [u8; NAME],
     /// Its `personality`.
@@ -173,12 +173,12 @@ impl Process {
             group: number,
             session: number,
             space: SpaceIndex(0),
-            borrows: false,
+            is_vfork: false,
             threads: BTreeSet::from([number]),
             signals: ProcessSignals::default(),
             end_signal: 0,
             change: None,
-            is_forgotten: false,
+            is_auto_reaped: false,
             stopped: false,
             executed: false,
             fakes_new_pid: false,
@@ -190,9 +190,9 @@ impl Process {
             limits: Limits::default(),
             scheduling: Scheduling::default(),
             settings: Settings::default(),
-            memory_score: 0,
-            memory_score_least: 0,
-            login: None,
+            oom_score_adj: 0,
+            oom_score_adj_min: 0,
+            loginuid: None,
             last_name: [0; NAME],
             personality: 0,
         }
@@ -208,11 +208,11 @@ impl Process {
             signals: self.signals.inherited(),
             end_signal: 0,
             change: None,
-            is_forgotten: false,
+            is_auto_reaped: false,
             stopped: false,
             executed: false,
             fakes_new_pid: false,
-            borrows: false,
+            is_vfork: false,
             timers: Timers::default(),
             started,
             usage: Usage::default(),

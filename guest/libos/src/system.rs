@@ -534,7 +534,7 @@ impl System {
     /// Makes the running thread wait uninterruptibly, and returns the error `WAITS`.
     pub fn wait_on(&mut self, on: &[Channel], deadline: u64) -> Errno {
         let until = Some(deadline).filter(|deadline| *deadline != NO_DEADLINE);
-        self.thread.stage = ThreadState::Waits(self.others.waiters.add(self.thread.number, on, until));
+        self.thread.state = ThreadState::Waits(self.others.waiters.add(self.thread.number, on, until));
         Errno::WAITS
     }
 }

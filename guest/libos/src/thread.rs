@@ -22,7 +22,7 @@ use crate::wait::{Tid, Wait};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Call {
     /// It has been attempted before.
-    pub again: bool,
+    pub is_restarted: bool,
     /// When its waiting ends.
     pub deadline: Option<u64>,
     /// When it was first made, if that matters.
@@ -76,17 +76,17 @@ pub struct Thread {
     /// The system call that it makes.
     pub call: Call,
     /// Its next action.
-    pub stage: ThreadState,
+    pub state: ThreadState,
     /// Its CPU state while it does not run.
     pub saved: CpuState,
     /// Address to which its number is written when it first runs (`CLONE_CHILD_SETTID`); 0: none.
-    pub set_number: u64,
+    pub set_child_tid: u64,
     /// Address at which zero is written and a futex woken when it ends (`CLONE_CHILD_CLEARTID`); 0: none.
-    pub clear_number: u64,
+    pub clear_child_tid: u64,
     /// Its list of robust futexes; 0: none.
     pub robust_list: u64,
     /// Its registered area of restartable sequences.
-    pub sequences: Option<RseqArea>,
+    pub rseq: Option<RseqArea>,
     /// The bits of a futex that it waits for.
     pub futex_bits: u32,
     /// The lock that it gets when it is woken.
@@ -111,12 +111,12 @@ impl Thread {
             name: [0; NAME],
             signals: ThreadSignals::default(),
             call: Call::default(),
-            stage: ThreadState::Runs,
+            state: ThreadState::Runs,
             saved: CpuState::default(),
-            set_number: 0,
-            clear_number: 0,
+            set_child_tid: 0,
+            clear_child_tid: 0,
             robust_list: 0,
-            sequences: None,
+            rseq: None,
             futex_bits: 0,
             futex_lock: None,
             operations: Vec::new(),

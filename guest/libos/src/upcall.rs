@@ -61,7 +61,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
 /// Leaves the context that runs next in `context`: the running thread's with its signals delivered, or another thread's.
 fn proceed(system: &mut System, context: &mut SavedContext) {
     loop {
-        if matches!(system.thread.stage, ThreadState::Runs) && !system.process.stopped {
+        if matches!(system.thread.state, ThreadState::Runs) && !system.process.stopped {
             delivery::deliver(system, context);
             if system.settle() {
                 debug::read_again(context);
@@ -72,8 +72,8 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
             }
         }
         system.switch(context);
-        if matches!(system.thread.stage, ThreadState::Calls | ThreadState::Starts(_)) {
-            let stage = core::mem::take(&mut system.thread.stage);
+        if matches!(system.thread.state, ThreadState::Calls | ThreadState::Starts(_)) {
+            let stage = core::mem::take(&mut system.thread.state);
             // A thread that is about to end does not try again.
             match stage {
                 _ if system.pending().contains(Signal::SIGKILL) => {}
@@ -107,7 +107,7 @@ fn call(system: &mut System, context: &mut SavedContext) {
     system.wake_noted();
     let effect = system.effect.take();
     if result == Errno::WAITS.to_result() {
-        system.thread.call.again = true;
+        system.thread.call.is_restarted = true;
     } else {
         system.thread.call = Call::default();
         context.rax = result;

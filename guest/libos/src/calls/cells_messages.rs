@@ -79,7 +79,7 @@ impl CellsFile {
 
     fn call(self, system: &mut System, reference: u64, message: u64, deadline: u64) -> Result<Result<u64, Refusal>, Errno> {
         let thread = system.thread.number;
-        if !system.thread.call.again {
+        if !system.thread.call.is_restarted {
             system.files.withdraw_left_calls(thread);
             let memory = self.memory(system, message)?;
             match PostedCall::post(reference, memory) {

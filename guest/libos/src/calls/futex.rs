@@ -78,7 +78,7 @@ fn absolute(timeout: u64, wall: bool) -> Result<u64, Errno> {
 /// Waits until the word is woken, if it holds the value.
 fn wait(system: &mut System, word: u64, value: u32, bits: u32, deadline: u64) -> Result<u64, Errno> {
     let deadline = system.deadline(deadline);
-    if system.thread.call.again && clock::now() >= deadline {
+    if system.thread.call.is_restarted && clock::now() >= deadline {
         return Err(Errno::ETIMEDOUT);
     }
     if word32(word)? != value {

@@ -113,16 +113,16 @@ fn make(system: &mut System, (flags, number): (u64, Option<u32>), signal: u8, st
         number,
         is_thread: has(CLONE_THREAD),
         shares_memory: has(CLONE_VM),
-        borrows: has(CLONE_VFORK) && has(CLONE_VM),
+        is_vfork: has(CLONE_VFORK) && has(CLONE_VM),
         is_sibling: has(CLONE_PARENT),
         clears_handlers: has(CLONE_CLEAR_SIGHAND),
         end_signal: signal,
         stack,
         base: has(CLONE_SETTLS).then_some(base),
         descriptor: has(CLONE_PIDFD).then_some(descriptor),
-        tells_maker: if_set(CLONE_PARENT_SETTID, parent_number),
-        tells_itself: if_set(CLONE_CHILD_SETTID, child_number),
-        clears: if_set(CLONE_CHILD_CLEARTID, child_number),
+        parent_tid: if_set(CLONE_PARENT_SETTID, parent_number),
+        set_child_tid: if_set(CLONE_CHILD_SETTID, child_number),
+        clear_child_tid: if_set(CLONE_CHILD_CLEARTID, child_number),
     })
 }
 
@@ -271,7 +271,7 @@ pub fn getppid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
 
 /// `set_tid_address(address)`.
 pub fn set_tid_address(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
-    system.thread.clear_number = address;
+    system.thread.clear_child_tid = address;
     Ok(system.thread.number.into())
 }
 

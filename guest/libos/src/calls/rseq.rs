@@ -24,16 +24,16 @@ pub fn rseq(system: &mut System, [address, size, flags, signature, ..]: [u64; 6]
         _ if registered != area => Err(Errno::EPERM),
         _ => Ok(()),
     };
-    match (system.thread.sequences, flags) {
+    match (system.thread.rseq, flags) {
         (Some(registered), RSEQ_FLAG_UNREGISTER) => {
             check(registered)?;
             set_words(address, &[UNREGISTERED])?;
-            system.thread.sequences = None;
+            system.thread.rseq = None;
         }
         (Some(registered), 0) => return check(registered).and(Err(Errno::EBUSY)),
         (None, 0) if size == SIZE && address.is_multiple_of(SIZE) => {
             UserRange::new(address, SIZE)?;
-            system.thread.sequences = Some(area);
+            system.thread.rseq = Some(area);
             // Both fields get processor 0. If they cannot be written, the process ends, as on Linux.
             if set_words(address, &[0]).is_err() {
                 system.force(SigInfo::kernel(Signal::SIGSEGV));

@@ -20,7 +20,7 @@ impl System {
         let (head, records) = table.0.split_at_mut(HEAD_WORDS);
         let mut count = 0;
         // The running thread has its place also if there are more than the table can have.
-        let running = Some(&*self.thread).filter(|thread| !matches!(thread.stage, ThreadState::Ended));
+        let running = Some(&*self.thread).filter(|thread| !matches!(thread.state, ThreadState::Ended));
         let others = self.others.threads.values().map(|thread| &**thread);
         for (thread, words) in running.into_iter().chain(others).zip(records.chunks_exact_mut(RECORD_WORDS)) {
             let space = self.process_of(thread.process).map_or(0, |process| process.space.0);

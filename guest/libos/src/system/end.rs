@@ -24,7 +24,7 @@ impl System {
         self.release_robust_futexes();
         self.process.threads.remove(&self.thread.number);
         self.files.threads.remove(&(self.process.number, self.thread.number));
-        self.thread.stage = ThreadState::Ended;
+        self.thread.state = ThreadState::Ended;
     }
 
     /// Ends the running process by its own request (`exit_group`).
@@ -50,7 +50,7 @@ impl System {
 
     /// Ends the running process: closes its files, ends all of its threads, and frees its memory if no other process uses it.
     fn end_process(&mut self, change: Change) {
-        if !self.process.borrows {
+        if !self.process.is_vfork {
             self.note_last_peak();
         }
         self.end_other_threads();
@@ -67,7 +67,7 @@ impl System {
         self.process.threads.clear();
         self.process.last_name = self.thread.name;
         self.files.threads.remove(&(self.process.number, self.thread.number));
-        self.thread.stage = ThreadState::Ended;
+        self.thread.state = ThreadState::Ended;
         self.release_memory();
         self.leave_terminal();
         let number = self.process.number;
@@ -75,7 +75,7 @@ impl System {
         let parent = self.process.parent;
         let forgets = self.process_of(parent).is_none_or(|parent| parent.signals.forgets_children());
         self.notify_parent(number, change);
-        self.process.is_forgotten = forgets;
+        self.process.is_auto_reaped = forgets;
         self.jobs.ended(number, change);
         self.continue_orphaned_groups(&controlled);
         self.report_end(change.status());
@@ -105,7 +105,7 @@ impl System {
         let ended: alloc::vec::Vec<Tid> = self.process.threads.iter().copied().filter(|number| *number != running).collect();
         for number in ended {
             if let Some(thread) = self.others.threads.remove(&number)
-                && let ThreadState::Waits(wait) = &thread.stage
+                && let ThreadState::Waits(wait) = &thread.state
             {
                 self.others.waiters.remove(number, wait);
             }
@@ -118,9 +118,9 @@ impl System {
     /// Releases the robust futexes of the running thread, and clears its thread ID in memory (`clear_child_tid`).
     pub(super) fn release_robust_futexes(&mut self) {
         self.release_robust();
-        let address = core::mem::take(&mut self.thread.clear_number);
+        let address = core::mem::take(&mut self.thread.clear_child_tid);
         // If no other thread can see the word, it stays as it is, as on Linux.
-        if address != 0 && (self.process.threads.len() > 1 || self.process.borrows) && set_word32(address, 0).is_ok() {
+        if address != 0 && (self.process.threads.len() > 1 || self.process.is_vfork) && set_word32(address, 0).is_ok() {
             self.wake_word(address, 1, FUTEX_BITSET_MATCH_ANY);
         }
     }
@@ -133,7 +133,7 @@ impl System {
 
     /// Returns borrowed memory (`vfork`).
     pub(super) fn release_memory(&mut self) {
-        if core::mem::take(&mut self.process.borrows) {
+        if core::mem::take(&mut self.process.is_vfork) {
             self.wake(Channel::Released(self.process.number));
         }
     }

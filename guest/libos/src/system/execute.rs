@@ -103,7 +103,7 @@ impl System {
         }
         let signals = &mut self.thread.signals;
         (signals.stack, signals.interrupted) = (Default::default(), None);
-        self.thread.sequences = None;
-        (self.thread.robust_list, self.thread.clear_number, self.thread.set_number) = (0, 0, 0);
+        self.thread.rseq = None;
+        (self.thread.robust_list, self.thread.clear_child_tid, self.thread.set_child_tid) = (0, 0, 0);
     }
 }

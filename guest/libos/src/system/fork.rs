@@ -34,7 +34,7 @@ pub struct CloneArgs {
     /// It shares the memory (`CLONE_VM`).
     pub shares_memory: bool,
     /// Its creator waits until it no longer uses that memory (`CLONE_VFORK`).
-    pub borrows: bool,
+    pub is_vfork: bool,
     /// Its parent is its creator's parent (`CLONE_PARENT`).
     pub is_sibling: bool,
     /// Its signal handlers are reset (`CLONE_CLEAR_SIGHAND`).
@@ -48,11 +48,11 @@ pub struct CloneArgs {
     /// The address in the creator's memory for its pidfd (`CLONE_PIDFD`).
     pub descriptor: Option<u64>,
     /// The address in the creator's memory for its number (`CLONE_PARENT_SETTID`); 0: none.
-    pub tells_maker: u64,
+    pub parent_tid: u64,
     /// The address in its own memory for its number (`CLONE_CHILD_SETTID`); 0: none.
-    pub tells_itself: u64,
+    pub set_child_tid: u64,
     /// The address that is set to zero when it ends (`CLONE_CHILD_CLEARTID`); 0: none.
-    pub clears: u64,
+    pub clear_child_tid: u64,
 }
 
 impl System {
@@ -83,17 +83,17 @@ impl System {
             let fd = self.files.open_process(number, false, 0)?;
             set_word32(address, fd as u32)?;
         }
-        if wanted.tells_maker != 0 {
+        if wanted.parent_tid != 0 {
             // Writing to an invalid address is no error, as on Linux.
-            let _ = set_word32(wanted.tells_maker, number);
+            let _ = set_word32(wanted.parent_tid, number);
         }
-        let mut thread = Thread { process, clear_number: wanted.clears, ..self.thread.child(number) };
+        let mut thread = Thread { process, clear_child_tid: wanted.clear_child_tid, ..self.thread.child(number) };
         thread.credentials = self.thread.credentials.as_ref().filter(|_| wanted.is_thread).map(|_| self.files.current.credentials.clone());
-        thread.set_number = wanted.tells_itself;
-        if wanted.shares_memory && !wanted.borrows {
+        thread.set_child_tid = wanted.set_child_tid;
+        if wanted.shares_memory && !wanted.is_vfork {
             thread.signals.stack = Default::default();
         }
-        thread.sequences = self.thread.sequences.filter(|_| !wanted.shares_memory);
+        thread.rseq = self.thread.rseq.filter(|_| !wanted.shares_memory);
         thread.saved.bases = [wanted.base.unwrap_or_else(pando_rt::thread_base::fs), pando_rt::thread_base::gs()];
         self.others.threads.insert(number, Box::new(thread));
         if wanted.is_thread {
@@ -102,7 +102,7 @@ impl System {
         }
         self.effect = Some(Effect::Copy { to: number, stack: wanted.stack });
         self.others.queue.push_back(number);
-        if wanted.borrows {
+        if wanted.is_vfork {
             self.thread.call.done = number.into();
             return self.await_release(number);
         }
@@ -114,7 +114,7 @@ impl System {
     fn make_process(&mut self, number: Pid, wanted: &CloneArgs) -> Result<(), Errno> {
         let mut process = self.process.child(number, clock::now());
         process.end_signal = wanted.end_signal;
-        process.borrows = wanted.borrows;
+        process.is_vfork = wanted.is_vfork;
         if wanted.is_sibling {
             process.parent = self.process.parent;
         }
@@ -147,8 +147,8 @@ impl System {
 
     /// Waits uninterruptibly until a child no longer uses the memory.
     fn await_release(&mut self, child: Pid) -> Result<u64, Errno> {
-        let borrows = self.process_of(child).is_some_and(|child| child.borrows);
-        if !borrows {
+        let is_vfork = self.process_of(child).is_some_and(|child| child.is_vfork);
+        if !is_vfork {
             return Ok(child.into());
         }
         self.thread.call.is_uninterruptible = true;

@@ -140,7 +140,7 @@ impl System {
         let patches = self.memory.patches.fresh();
         self.others.memories.insert(space, Box::new(AddressSpace::new(space, patches)));
         self.others.processes.insert(number, Box::new(Process { space, ..Process::new(number, clock::now()) }));
-        let thread = Thread { stage: ThreadState::Starts(Box::new(wanted)), ..Thread::new(number) };
+        let thread = Thread { state: ThreadState::Starts(Box::new(wanted)), ..Thread::new(number) };
         self.others.threads.insert(number, Box::new(thread));
         self.others.queue.push_back(number);
         self.arm();

@@ -102,7 +102,7 @@ impl System {
     /// Switches to the next runnable thread.
     pub fn switch(&mut self, context: &mut SavedContext) {
         self.charge();
-        if matches!(self.thread.stage, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_))
+        if matches!(self.thread.state, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_))
             && !self.process.stopped
             && !self.others.queue.contains(&self.thread.number)
         {
@@ -118,7 +118,7 @@ impl System {
             && let Some(mut thread) = self.others.threads.remove(&next)
         {
             self.others.turns += 1;
-            if matches!(self.thread.stage, ThreadState::Runs) {
+            if matches!(self.thread.state, ThreadState::Runs) {
                 self.leave_sequence(context);
             }
             self.put_credentials_away();
@@ -130,7 +130,7 @@ impl System {
             thread.load(context);
             let before = core::mem::replace(&mut self.thread, thread);
             self.files.thread = next;
-            if !matches!(before.stage, ThreadState::Ended) {
+            if !matches!(before.state, ThreadState::Ended) {
                 self.others.threads.insert(before.number, before);
             }
             self.announce_number();
@@ -157,11 +157,11 @@ impl System {
 
     /// Aborts the restartable sequence (rseq) of the running thread, because the thread is being preempted.
     pub fn leave_sequence(&mut self, context: &mut SavedContext) {
-        let Some(registered) = self.thread.sequences else { return };
+        let Some(registered) = self.thread.rseq else { return };
         match registered.leave(context.rip) {
             Ok(instruction) => context.rip = instruction,
             Err(_) => {
-                self.thread.sequences = None;
+                self.thread.rseq = None;
                 self.force(SigInfo::kernel(Signal::SIGSEGV));
             }
         }
@@ -170,7 +170,7 @@ impl System {
     /// Whether the running thread should yield to another.
     #[must_use]
     pub fn makes_way(&self) -> bool {
-        let can_run = matches!(self.thread.stage, ThreadState::Runs) && !self.process.stopped;
+        let can_run = matches!(self.thread.state, ThreadState::Runs) && !self.process.stopped;
         !can_run || self.jobs.suspend_programs() || self.others.turn_over && !self.others.queue.is_empty()
     }
 
@@ -224,7 +224,7 @@ impl System {
         self.files.enter(number);
         self.enter_space(process.space);
         let before = core::mem::replace(&mut self.process, process);
-        if before.is_forgotten {
+        if before.is_auto_reaped {
             self.files.forget_process(before.number);
         } else {
             self.others.processes.insert(before.number, before);
@@ -358,7 +358,7 @@ impl System {
     /// Moves a waiting thread to another channel.
     pub fn requeue(&mut self, number: Tid, to: Channel) {
         let others = &mut self.others;
-        if let Some(ThreadState::Waits(wait)) = others.threads.get_mut(&number).map(|thread| &mut thread.stage) {
+        if let Some(ThreadState::Waits(wait)) = others.threads.get_mut(&number).map(|thread| &mut thread.state) {
             others.waiters.requeue(number, wait, to);
         }
     }
@@ -366,11 +366,11 @@ impl System {
     /// Wakes a waiting thread.
     pub(crate) fn rouse(&mut self, number: Tid) {
         let Some(thread) = self.thread_of_mut(number) else { return };
-        if !matches!(thread.stage, ThreadState::Waits(_)) {
+        if !matches!(thread.state, ThreadState::Waits(_)) {
             return;
         }
         let process = thread.process;
-        if let ThreadState::Waits(wait) = core::mem::replace(&mut thread.stage, ThreadState::Calls) {
+        if let ThreadState::Waits(wait) = core::mem::replace(&mut thread.state, ThreadState::Calls) {
             self.others.waiters.remove(number, &wait);
         }
         if self.process_of(process).is_some_and(|process| !process.stopped) {
@@ -425,7 +425,7 @@ impl System {
         for thread in process.threads.clone() {
             let can_run = self
                 .thread_of(thread)
-                .is_some_and(|thread| matches!(thread.stage, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_)));
+                .is_some_and(|thread| matches!(thread.state, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_)));
             if can_run && (thread != self.thread.number || !self.others.queue.contains(&thread)) {
                 self.others.queue.push_back(thread);
             }
@@ -453,7 +453,7 @@ impl System {
 
     /// Writes a new thread's number to the requested address, now that its memory is active.
     fn announce_number(&mut self) {
-        let address = core::mem::take(&mut self.thread.set_number);
+        let address = core::mem::take(&mut self.thread.set_child_tid);
         if address != 0 {
             // Writing to an invalid address is no error, as on Linux.
             let _ = crate::user::set_word32(address, self.thread.number);

@@ -29,7 +29,7 @@ impl System {
         self.wake(Channel::Signal(to));
         let takes = |thread: &Thread| !thread.signals.mask().contains(signal);
         // A running thread sees it on return to user mode.
-        let is_seen = self.process.number == to && takes(&self.thread) && !matches!(self.thread.stage, ThreadState::Waits(_));
+        let is_seen = self.process.number == to && takes(&self.thread) && !matches!(self.thread.state, ThreadState::Waits(_));
         if !is_seen {
             let threads = self.process_of(to).map(|process| process.threads.clone()).unwrap_or_default();
             if let Some(taker) = threads.into_iter().find(|number| self.thread_of(*number).is_some_and(takes)) {
@@ -101,7 +101,7 @@ impl System {
     fn disturb(&mut self, number: Tid, signal: Signal) {
         let Some(thread) = self.thread_of(number) else { return };
         // A thread waiting for `vfork`'s child is interrupted by nothing but its own end.
-        let waits = matches!(thread.stage, ThreadState::Waits(_));
+        let waits = matches!(thread.state, ThreadState::Waits(_));
         let patient = thread.call.is_uninterruptible && signal != Signal::SIGKILL;
         if waits && !patient {
             self.rouse(number);

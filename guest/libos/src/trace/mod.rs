@@ -120,7 +120,7 @@ pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
     if all {
         line.push(')');
     }
-    let (again, thread) = (system.thread.call.again, system.thread.number);
+    let (again, thread) = (system.thread.call.is_restarted, system.thread.number);
     if !again {
         if ENDS.contains(&number) {
             pad(&mut line);

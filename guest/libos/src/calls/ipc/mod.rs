@@ -14,7 +14,7 @@ use crate::user::{NANOSECONDS, words};
 
 /// The error of a call that finds no object; `EIDRM` for one that has waited for it.
 fn missing_object_error(system: &System, error: Errno) -> Errno {
-    if system.thread.call.again { Errno::EIDRM } else { error }
+    if system.thread.call.is_restarted { Errno::EIDRM } else { error }
 }
 
 /// Seconds since 1970.

@@ -116,12 +116,12 @@ fn write(system: &mut System, entry: ProcEntry, which: ProcText, ranges: &[UserR
             let score = value().ok().filter(|score| SCORES.contains(score)).ok_or(Errno::EINVAL)?;
             let may_lower = system.files.current.credentials.is_capable(CAP_SYS_RESOURCE);
             let process = system.process_of_mut(subject.process).ok_or(Errno::ESRCH)?;
-            if !may_lower && score < process.memory_score_least.into() {
+            if !may_lower && score < process.oom_score_adj_min.into() {
                 return Err(Errno::EACCES);
             }
-            process.memory_score = score as i16;
+            process.oom_score_adj = score as i16;
             if may_lower {
-                process.memory_score_least = score as i16;
+                process.oom_score_adj_min = score as i16;
             }
         }
         ProcText::Login => {
@@ -129,10 +129,10 @@ fn write(system: &mut System, entry: ProcEntry, which: ProcText, ranges: &[UserR
             let (is_own, may_again) =
                 (subject.process == system.process.number, system.files.current.credentials.is_capable(CAP_AUDIT_CONTROL));
             let process = system.process_of_mut(subject.process).filter(|_| is_own).ok_or(Errno::EPERM)?;
-            if process.login.is_some() && !may_again {
+            if process.loginuid.is_some() && !may_again {
                 return Err(Errno::EPERM);
             }
-            process.login = Some(user).filter(|user| *user != u32::MAX);
+            process.loginuid = Some(user).filter(|user| *user != u32::MAX);
         }
         ProcText::TimerSlack => {
             let slack = u64::try_from(value()?).map_err(|_| Errno::EINVAL)?;
@@ -164,7 +164,7 @@ fn uuid(system: &mut System, fixed: bool) -> String {
 /// Number of threads, and of those that are runnable.
 fn counts(system: &System) -> (usize, usize) {
     let (all, runs) = system.all_threads().fold((0, 0), |(all, runs), thread| {
-        (all + 1, runs + usize::from(matches!(thread.stage, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_))))
+        (all + 1, runs + usize::from(matches!(thread.state, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_))))
     });
     (all, runs)
 }

@@ -89,8 +89,8 @@ impl<'a> ProcSubject<'a> {
                 children.iter().map(|child| format!("{child} ")).collect::<String>().into_bytes()
             }
             ProcText::Personality => format!("{:08x}\n", process.personality).into_bytes(),
-            ProcText::OutOfMemoryScore => format!("{}\n", process.memory_score).into_bytes(),
-            ProcText::Login => format!("{}", process.login.unwrap_or(u32::MAX)).into_bytes(),
+            ProcText::OutOfMemoryScore => format!("{}\n", process.oom_score_adj).into_bytes(),
+            ProcText::Login => format!("{}", process.loginuid.unwrap_or(u32::MAX)).into_bytes(),
             ProcText::TimerSlack => format!("{}\n", self.thread.map_or(0, |thread| thread.slack.nanoseconds())).into_bytes(),
             ProcText::Tcp(family) => net::tcp(&self.system.files.sockets, family).into_bytes(),
             ProcText::Udp(family) => net::udp(&self.system.files.sockets, family).into_bytes(),
@@ -130,7 +130,7 @@ impl<'a> ProcSubject<'a> {
 
     /// Its state, as a letter and a word.
     fn state(&self) -> (char, &'static str) {
-        match self.thread.map(|thread| &thread.stage) {
+        match self.thread.map(|thread| &thread.state) {
             _ if self.process.has_ended() => ('Z', "zombie"),
             _ if self.process.stopped => ('T', "stopped"),
             Some(ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_)) => ('R', "running"),
