@@ -26,7 +26,7 @@ pub const NAME: usize = 16;
 
 /// A change of a process's state, as `wait4` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ProcessStateChange {
     /// It exited with this status.
     Exited(u8),
     /// This signal ended it.
@@ -39,16 +39,16 @@ pub enum Change {
     Continued,
 }
 
-impl Change {
+impl ProcessStateChange {
     /// The status word of `wait4`.
     #[must_use]
     pub fn status(self) -> u32 {
         match self {
-            Change::Exited(status) => u32::from(status) << 8,
-            Change::Killed(signal) => signal.into(),
-            Change::Dumped(signal) => u32::from(signal) | 0x80,
-            Change::Stopped(signal) => u32::from(signal) << 8 | 0x7f,
-            Change::Continued => 0xffff,
+            ProcessStateChange::Exited(status) => u32::from(status) << 8,
+            ProcessStateChange::Killed(signal) => signal.into(),
+            ProcessStateChange::Dumped(signal) => u32::from(signal) | 0x80,
+            ProcessStateChange::Stopped(signal) => u32::from(signal) << 8 | 0x7f,
+            ProcessStateChange::Continued => 0xffff,
         }
     }
 
@@ -56,18 +56,18 @@ impl Change {
     #[must_use]
     pub fn code_and_status(self) -> (i32, u32) {
         match self {
-            Change::Exited(status) => (1, status.into()),
-            Change::Killed(signal) => (2, signal.into()),
-            Change::Dumped(signal) => (3, signal.into()),
-            Change::Stopped(signal) => (5, signal.into()),
-            Change::Continued => (6, 18),
+            ProcessStateChange::Exited(status) => (1, status.into()),
+            ProcessStateChange::Killed(signal) => (2, signal.into()),
+            ProcessStateChange::Dumped(signal) => (3, signal.into()),
+            ProcessStateChange::Stopped(signal) => (5, signal.into()),
+            ProcessStateChange::Continued => (6, 18),
         }
     }
 
     /// Whether the process has ended.
     #[must_use]
     pub fn is_end(self) -> bool {
-        matches!(self, Change::Exited(_) | Change::Killed(_) | Change::Dumped(_))
+        matches!(self, ProcessStateChange::Exited(_) | ProcessStateChange::Killed(_) | ProcessStateChange::Dumped(_))
     }
 }
 
@@ -126,7 +126,7 @@ pub struct Process {
     /// The signal that its parent gets when it ends; 0: none.
     pub end_signal: u8,
     /// The change that its parent has not yet been notified of.
-    pub change: Option<Change>,
+    pub change: Option<ProcessStateChange>,
     /// Nobody waits for it: it is removed as soon as it has ended.
     pub is_auto_reaped: bool,
     /// It is stopped: none of its threads runs.
@@ -238,7 +238,7 @@ impl Process {
 
     /// The siginfo of the signal that its parent gets.
     #[must_use]
-    pub fn child_info(&self, change: Change, user: u32) -> SigInfo {
+    pub fn child_info(&self, change: ProcessStateChange, user: u32) -> SigInfo {
         let (code, status) = change.code_and_status();
         SigInfo::child(self.number, user, code, status)
     }

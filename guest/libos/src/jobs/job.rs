@@ -11,7 +11,7 @@ use super::file_task::FileTask;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::pipe::PipeId;
-use crate::process::{Change, Pid};
+use crate::process::{Pid, ProcessStateChange};
 use crate::terminal::PtyId;
 use crate::terminal::settings::Character;
 
@@ -38,7 +38,7 @@ pub struct Job {
     /// Its first process, until it has ended.
     pub process: Option<Pid>,
     /// How that process ended.
-    pub end: Option<Change>,
+    pub end: Option<ProcessStateChange>,
     input: Option<PipeId>,
     /// Input that has not fitted into the pipe yet.
     pending_input: VecDeque<u8>,
@@ -79,7 +79,7 @@ impl Job {
         Job {
             number,
             process: None,
-            end: Some(Change::Exited(status)),
+            end: Some(ProcessStateChange::Exited(status)),
             input: None,
             pending_input: VecDeque::new(),
             input_ended: false,
@@ -125,7 +125,7 @@ impl Job {
     pub(super) fn close(&mut self, files: &mut Files) {
         self.close_input(files);
         (0..self.outputs.len()).for_each(|index| self.close_output(index, files));
-        self.abort_task(Change::Exited(FAILED), files);
+        self.abort_task(ProcessStateChange::Exited(FAILED), files);
     }
 
     /// Whether the cell's programs must not run while it does.
@@ -134,7 +134,7 @@ impl Job {
     }
 
     /// Closes the file of its incomplete task and ends the job.
-    pub(super) fn abort_task(&mut self, how: Change, files: &mut Files) {
+    pub(super) fn abort_task(&mut self, how: ProcessStateChange, files: &mut Files) {
         if let Some(task) = self.task.take() {
             task.close(files);
             self.end.get_or_insert(how);
@@ -152,7 +152,7 @@ impl Job {
             }
         };
         task.close(files);
-        self.end.get_or_insert(Change::Exited(status));
+        self.end.get_or_insert(ProcessStateChange::Exited(status));
     }
 
     fn close_input(&mut self, files: &mut Files) {

@@ -17,7 +17,7 @@ use pando_rt::console::control;
 
 use crate::credentials::Credentials;
 use crate::files::Files;
-use crate::process::{Change, Pid};
+use crate::process::{Pid, ProcessStateChange};
 use crate::terminal::PtyId;
 pub use job::{FAILED, Job, JobStreams};
 use requests::JobRequests;
@@ -71,7 +71,7 @@ impl Jobs {
     }
 
     /// Records the end of a process, which may be the first one of a job.
-    pub fn ended(&mut self, process: Pid, change: Change) {
+    pub fn ended(&mut self, process: Pid, change: ProcessStateChange) {
         if let Some(job) = self.of_process(process) {
             (job.process, job.end) = (None, Some(change));
         }
@@ -86,7 +86,7 @@ impl Jobs {
     /// Ends a job without a process, as if by a signal.
     pub fn abort_task(&mut self, number: u32, signal: u8, files: &mut Files) {
         if let Some(job) = self.get_mut(number) {
-            job.abort_task(Change::Killed(signal), files);
+            job.abort_task(ProcessStateChange::Killed(signal), files);
         }
     }
 

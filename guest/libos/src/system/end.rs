@@ -7,7 +7,7 @@ use pando_rt::hypercall::exit;
 
 use super::System;
 use crate::files::pidfd::PidState;
-use crate::process::{Change, FIRST, Pid, Process};
+use crate::process::{FIRST, Pid, Process, ProcessStateChange};
 use crate::signals::Signal;
 use crate::signals::info::SigInfo;
 use crate::thread::ThreadState;
@@ -33,7 +33,7 @@ impl System {
             self.finish();
             exit(status & 0xff, 0, 0, 0);
         }
-        self.end_process(Change::Exited(status as u8));
+        self.end_process(ProcessStateChange::Exited(status as u8));
     }
 
     /// Ends the running process by a signal. `address` is the faulting address, `instruction` the instruction pointer; 0 if not
@@ -45,11 +45,11 @@ impl System {
         }
         // A core size limit of 0 writes nothing; with a higher limit, the dump is discarded.
         let is_kept = signal.dumps() && self.process.settings.dumpable && self.process.limits.core() > 0;
-        self.end_process(if is_kept { Change::Dumped(signal.0) } else { Change::Killed(signal.0) });
+        self.end_process(if is_kept { ProcessStateChange::Dumped(signal.0) } else { ProcessStateChange::Killed(signal.0) });
     }
 
     /// Ends the running process: closes its files, ends all of its threads, and frees its memory if no other process uses it.
-    fn end_process(&mut self, change: Change) {
+    fn end_process(&mut self, change: ProcessStateChange) {
         if !self.process.is_vfork {
             self.note_last_peak();
         }

@@ -19,7 +19,7 @@ use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
 use crate::memory::AddressSpace;
 use crate::memory::regions::Regions;
-use crate::process::{Change, Pid, Process};
+use crate::process::{Pid, Process, ProcessStateChange};
 use crate::signals::Signal;
 use crate::signals::info::SigInfo;
 use crate::thread::{Thread, ThreadState};
@@ -415,7 +415,7 @@ impl System {
         self.process.stopped = true;
         let Process { threads, number, .. } = &*self.process;
         self.others.queue.retain(|thread| !threads.contains(thread));
-        self.notify_parent(*number, Change::Stopped(signal.0));
+        self.notify_parent(*number, ProcessStateChange::Stopped(signal.0));
     }
 
     /// Continues a stopped process; `tells`: its parent is notified.
@@ -431,12 +431,12 @@ impl System {
             }
         }
         if tells {
-            self.notify_parent(number, Change::Continued);
+            self.notify_parent(number, ProcessStateChange::Continued);
         }
     }
 
     /// Notifies the parent of a process of its state change, by a signal and by waking it.
-    pub(super) fn notify_parent(&mut self, number: Pid, change: Change) {
+    pub(super) fn notify_parent(&mut self, number: Pid, change: ProcessStateChange) {
         let user = self.files.user_of(number);
         let Some(process) = self.process_of_mut(number) else { return };
         process.change = Some(change);

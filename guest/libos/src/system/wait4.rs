@@ -5,7 +5,7 @@ use pando_rt::hypercall::NO_DEADLINE;
 
 use super::System;
 use crate::errno::Errno;
-use crate::process::{Change, Pid, Process, Usage};
+use crate::process::{Pid, Process, ProcessStateChange, Usage};
 use crate::signals::Signal;
 use crate::wait::Channel;
 
@@ -56,7 +56,7 @@ pub struct WaitStatus {
     /// The child's number.
     pub number: Pid,
     /// The change.
-    pub change: Change,
+    pub change: ProcessStateChange,
     /// The child's user.
     pub user: u32,
     /// CPU time that the child has used.
@@ -79,11 +79,13 @@ impl WaitOptions {
             }
     }
 
-    fn wants(&self, child: &Process) -> Option<Change> {
+    fn wants(&self, child: &Process) -> Option<ProcessStateChange> {
         child.change.filter(|change| match change {
-            Change::Exited(_) | Change::Killed(_) | Change::Dumped(_) => self.ended && child.has_ended(),
-            Change::Stopped(_) => self.stopped,
-            Change::Continued => self.continued,
+            ProcessStateChange::Exited(_) | ProcessStateChange::Killed(_) | ProcessStateChange::Dumped(_) => {
+                self.ended && child.has_ended()
+            }
+            ProcessStateChange::Stopped(_) => self.stopped,
+            ProcessStateChange::Continued => self.continued,
         })
     }
 }
@@ -113,7 +115,7 @@ impl System {
     }
 
     /// Consumes a child's state change; a child that has ended is removed.
-    fn collect(&mut self, number: Pid, change: Change, keep: bool) -> WaitStatus {
+    fn collect(&mut self, number: Pid, change: ProcessStateChange, keep: bool) -> WaitStatus {
         let user = self.files.user_of(number);
         let mut usage = Usage::default();
         if let Some(child) = self.process_of_mut(number) {

@@ -15,7 +15,7 @@ use super::tree::{InodeRef, Tree};
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use tar::{BLOCK_SIZE, Member};
-use walk::{Change, ChangeKind};
+use walk::{ChangeKind, PathChange};
 
 /// Paths that every cell gets from the libOS: those that docker mounts into a container.
 const EXCLUDED_PATHS: [&[u8]; 6] = [b"dev", b"proc", b"sys", b"etc/hosts", b"etc/hostname", b"etc/resolv.conf"];
@@ -39,7 +39,7 @@ struct OpenContent {
 /// The archive, and how much of it has been read.
 #[derive(Debug)]
 pub struct LayerArchive {
-    changes: Vec<Change>,
+    changes: Vec<PathChange>,
     /// The number of changes whose headers have been written.
     done: usize,
     content: Option<OpenContent>,
@@ -109,7 +109,7 @@ impl LayerArchive {
 }
 
 /// Writes the header of a change. Returns the file whose content follows.
-fn write_header(tree: &Tree, change: &Change, all: &[Change], out: &mut Vec<u8>) -> Result<Option<OpenContent>, Errno> {
+fn write_header(tree: &Tree, change: &PathChange, all: &[PathChange], out: &mut Vec<u8>) -> Result<Option<OpenContent>, Errno> {
     let inode = match change.kind {
         ChangeKind::Present(inode) => inode,
         ChangeKind::Link(first) => {

@@ -27,7 +27,7 @@ pub enum ChangeKind {
 
 /// A change at a path.
 #[derive(Debug)]
-pub struct Change {
+pub struct PathChange {
     /// The path, relative to the root.
     pub path: Box<[u8]>,
     /// The change.
@@ -43,7 +43,7 @@ struct Links {
 
 struct Walk<'a> {
     tree: &'a Tree,
-    changes: Vec<Change>,
+    changes: Vec<PathChange>,
     links: Links,
     /// Files of the volume have changed, possibly in directories whose own names have not.
     is_scattered: bool,
@@ -55,7 +55,7 @@ struct Walk<'a> {
 ///
 /// # Errors
 /// `ENOSPC`, `EIO`; `ENAMETOOLONG`: a path is too long.
-pub fn changes(tree: &Tree) -> Result<Vec<Change>, Errno> {
+pub fn changes(tree: &Tree) -> Result<Vec<PathChange>, Errno> {
     let top = ImageInode { volume: VolumeIndex::ROOT, nid: tree.volume(VolumeIndex::ROOT)?.image.root() };
     let is_changed = |(inode, id): (ImageInode, NodeId)| {
         inode != top && inode.volume == VolumeIndex::ROOT && has_changed(tree, InodeRef::Node(id), Some(inode)) != Ok(false)
@@ -172,7 +172,7 @@ impl Walk<'_> {
     fn add(&mut self, path: &[u8], kind: ChangeKind) -> Result<(), Errno> {
         room()?;
         self.changes.try_reserve(1).map_err(|_| Errno::ENOSPC)?;
-        self.changes.push(Change { path: path.into(), kind });
+        self.changes.push(PathChange { path: path.into(), kind });
         Ok(())
     }
 }
