@@ -41,7 +41,7 @@ impl FrozenTemplate {
 
     /// Trains with a clone until it waits; for [`FrozenTemplate::train`].
     pub(super) fn wait(trainee: UnstartedCell, harness: &mut Harness) -> Result<(), BenchError> {
-        trainee.settle(harness)?;
+        trainee.run_until_wait(harness)?;
         harness.end(trainee.cell)
     }
 
@@ -123,14 +123,14 @@ impl UnstartedCell {
     }
 
     /// Starts it and runs it until it waits.
-    pub(super) fn settle(&self, harness: &mut Harness) -> Result<(), BenchError> {
+    pub(super) fn run_until_wait(&self, harness: &mut Harness) -> Result<(), BenchError> {
         harness.kernel.start(self.cell)?;
         harness.turn_until(self.cell, is_idle).map_err(|error| self.last_error(error))
     }
 
     /// Starts it, runs it until it waits, and returns its output, which must not be empty.
     pub(super) fn say(&self, harness: &mut Harness) -> Result<String, BenchError> {
-        self.settle(harness)?;
+        self.run_until_wait(harness)?;
         match self.port.receive() {
             Some((Stream::Output, said)) => Ok(String::from_utf8_lossy(&said).into_owned()),
             Some((Stream::Errors, said)) => Err(BenchError::Failed(String::from_utf8_lossy(&said).into_owned())),

@@ -38,7 +38,7 @@ pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Res
     let make = |harness: &mut Harness| {
         let clone = template.clone(harness)?;
         plug(harness, &clone)?;
-        clone.settle(harness)?;
+        clone.run_until_wait(harness)?;
         Ok(clone.cell)
     };
     density::count(options, &mut harness, &WAITING, make, report)

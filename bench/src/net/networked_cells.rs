@@ -38,7 +38,7 @@ impl NetworkedCells {
     }
 
     /// Starts the program in a cell of its own, with its arguments and this much memory.
-    pub(super) fn settle(&self, arguments: &[&str], memory: PageCount) -> Result<StartedCell, BenchError> {
+    pub(super) fn start_cell(&self, arguments: &[&str], memory: PageCount) -> Result<StartedCell, BenchError> {
         let id = Program { memory, ..program(arguments) }.prepare(&self.kernel, &self.root)?;
         let addresses = self.kernel.plug(id, self.network, Link::default())?;
         let port = self.kernel.console(id)?;

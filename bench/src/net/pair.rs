@@ -52,9 +52,9 @@ fn compare(
 ) -> Result<Row, BenchError> {
     let count = if options.brief { count / BRIEF } else { count };
     let network = NetworkedCells::new(ARENA, compiled, Config::default())?;
-    let server = network.settle(&["serve", EVERYWHERE], QUOTA)?;
+    let server = network.start_cell(&["serve", EVERYWHERE], QUOTA)?;
     let port = server.answer()?.to_string();
-    let client = network.settle(&[what, &server.addresses.v4.to_string(), &port], QUOTA)?;
+    let client = network.start_cell(&[what, &server.addresses.v4.to_string(), &port], QUOTA)?;
 
     let native = |arguments: &[&str]| {
         let mut command = Command::new(compiled.path());

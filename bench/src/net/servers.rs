@@ -99,7 +99,7 @@ impl Servers {
     /// Starts servers until there are `cells`, all of which listen.
     fn grow(&mut self, cells: usize) -> Result<(), BenchError> {
         while self.addresses.len() < cells {
-            let server = self.network.settle(&[&self.bytes.to_string()], QUOTA)?;
+            let server = self.network.start_cell(&[&self.bytes.to_string()], QUOTA)?;
             server.answer()?;
             self.addresses.push(server.addresses);
         }

@@ -60,14 +60,14 @@ fn measure_memory(many: &mut Population, cells: usize, report: &mut dyn FnMut(Ro
     let resident = resident_bytes(many, cells.div_ceil(10).min(2000), read)?;
     let note = format!("{} clones of a static server that wait for their first line", cells.div_ceil(10).min(2000));
     report(Row::of("resident-bytes", resident, "bytes").noting(note));
-    many.settle();
+    many.wait_for_free_memory();
     // The first ones are not counted: the arena keeps some free memory of the host from then on.
     let first = cells / 4;
     many.fill_to(first)?;
-    many.settle();
+    many.wait_for_free_memory();
     let (before, free) = (read()?, many.free());
     many.fill()?;
-    many.settle();
+    many.wait_for_free_memory();
     let frames = free.saturating_sub(many.free()) * 4096;
     let memory = (read()? - before) / (cells - first) as f64;
     let file = many.swap_used() as f64 / cells as f64;
@@ -85,10 +85,10 @@ fn measure_memory(many: &mut Population, cells: usize, report: &mut dyn FnMut(Ro
 
 /// The memory of a resident cell. The cells are ended again.
 fn resident_bytes(many: &mut Population, count: usize, read: impl Fn() -> Result<f64, BenchError>) -> Result<f64, BenchError> {
-    many.settle();
+    many.wait_for_free_memory();
     let before = read()?;
     let cells = (0..count).map(|_| many.idle()).collect::<Result<Vec<_>, _>>()?;
-    many.settle();
+    many.wait_for_free_memory();
     let bytes = (read()? - before) / count as f64;
     cells.into_iter().try_for_each(|server| many.end(&server))?;
     Ok(bytes)

@@ -109,7 +109,7 @@ impl Population {
     }
 
     /// Waits until the kernel has given free memory back to the host.
-    pub(super) fn settle(&self) {
+    pub(super) fn wait_for_free_memory(&self) {
         std::thread::sleep(SETTLING);
     }
 

@@ -30,9 +30,9 @@ const INSTRUCTION_MAX: usize = 15;
 
 /// Handles an exception: the context runs on, or gets a signal.
 pub fn handle(system: &mut System, context: &mut SavedContext) {
-    let mended = system.memory.mend(context);
-    system.memory.settle(context);
-    let resolved = mended
+    let is_handled = system.memory.handle_patch_exception(context);
+    system.memory.leave_trampoline(context);
+    let resolved = is_handled
         || match context.cause {
             PAGE_FAULT => system.memory.grow_stack(context.address, system.process.limits.stack()),
             GENERAL_PROTECTION => answer_cpuid(system, context),

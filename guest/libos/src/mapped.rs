@@ -346,7 +346,7 @@ impl System {
                 both.into_iter().for_each(|piece| self.memory.note(piece, region.like(mapped)));
             }
         }
-        self.settle_shared();
+        self.apply_permissions();
         Ok(())
     }
 

@@ -148,14 +148,14 @@ impl System {
     }
 
     /// Gives pages with differing permissions those of the running process.
-    pub(crate) fn settle_shared(&mut self) {
+    pub(crate) fn apply_permissions(&mut self) {
         if let Some(all) = everything().filter(|_| self.others.contested.count() > 0) {
-            self.settle_shared_in(all);
+            self.apply_permissions_in(all);
         }
     }
 
     /// The same in a range. Pages that only other processes have mapped become inaccessible.
-    pub(crate) fn settle_shared_in(&mut self, range: PageRange) {
+    pub(crate) fn apply_permissions_in(&mut self, range: PageRange) {
         for (piece, mapped) in self.others.contested.pieces(range) {
             let mut wanted = self.memory.pieces(piece);
             if self.is_hidden_from_others(mapped.backing) {
@@ -218,7 +218,7 @@ impl System {
             self.others.shared.put(piece, Region { permissions: both, ..region });
             self.memory.note(piece, Region { permissions, backing: region.backing.of(file) });
         }
-        self.settle_shared();
+        self.apply_permissions();
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl System {
             }
             self.memory.note(piece, Region { permissions: both, backing });
         }
-        self.settle_shared();
+        self.apply_permissions();
         Ok(())
     }
 
@@ -377,7 +377,7 @@ impl System {
                 for uncontested in gaps(part, &self.others.contested.pieces(part)) {
                     self.others.contested.put(uncontested, region);
                 }
-                self.settle_shared_in(part);
+                self.apply_permissions_in(part);
             }
         }
     }

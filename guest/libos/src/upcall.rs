@@ -41,7 +41,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
             call(system, context);
         }
         // Events were noted at their arrival, and are handled before signals are delivered.
-        cause::EVENTS => system.memory.settle(context),
+        cause::EVENTS => system.memory.leave_trampoline(context),
         _ => exceptions::handle(system, context),
     }
     proceed(system, context);
@@ -52,7 +52,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
         {
             context.rip = copies;
         }
-        _ => system.memory.unsettle(context),
+        _ => system.memory.enter_trampoline(context),
     }
     system.list_threads();
     system.leave_upcall();
@@ -63,7 +63,7 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
     loop {
         if matches!(system.thread.state, ThreadState::Runs) && !system.process.stopped {
             delivery::deliver(system, context);
-            if system.settle() {
+            if system.run_deferred_work() {
                 debug::read_again(context);
                 continue;
             }

@@ -84,7 +84,7 @@ impl Sender {
             self.post();
         }
         if self.filled == 0 {
-            self.settle()?;
+            self.choose_transmit_buffer()?;
         }
         // SAFETY: 1: a sender is made after they were mapped. 2: a buffer is begun only once the kernel is done with
         // it, and `self` is borrowed.
@@ -102,7 +102,7 @@ impl Sender {
     }
 
     /// Chooses the buffer of the next batch: the first, if the kernel has taken everything.
-    fn settle(&mut self) -> Option<()> {
+    fn choose_transmit_buffer(&mut self) -> Option<()> {
         let ring = Ring::network_transmit();
         if !ring.has_room() {
             // Without an exit, a sender would wait for room, or lose frames, until one happens.

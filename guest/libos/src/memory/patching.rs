@@ -196,7 +196,7 @@ impl AddressSpace {
 
     /// Handles an exception that only patches can cause: a jump into a patched site, or a single step onto a trampoline. Returns whether
     /// it did; the context then continues from its current instruction pointer.
-    pub fn mend(&mut self, context: &mut SavedContext) -> bool {
+    pub fn handle_patch_exception(&mut self, context: &mut SavedContext) -> bool {
         match context.cause {
             // Only the jump was stepped over: the instruction itself is next.
             DEBUG => match self.patches.entry_code(context.rip) {
@@ -214,13 +214,13 @@ impl AddressSpace {
     }
 
     /// Moves a context that may have been interrupted in a trampoline to the equivalent address in the program's own code.
-    pub fn settle(&self, context: &mut SavedContext) {
+    pub fn leave_trampoline(&self, context: &mut SavedContext) {
         let arriving = self.patches.arriving(context.rip, [context.rcx, context.rdx]);
         context.rip = arriving.or_else(|| self.patches.original(context.rip)).unwrap_or(context.rip);
     }
 
     /// Moves a context behind the start of a patched site to the equivalent address in its trampoline.
-    pub fn unsettle(&self, context: &mut SavedContext) {
+    pub fn enter_trampoline(&self, context: &mut SavedContext) {
         context.rip = self.patches.copy(context.rip).unwrap_or(context.rip);
     }
 }

@@ -44,7 +44,7 @@ impl System {
         let file = self.make_file(object)?;
         let backing = Backing::Node(file);
         for (pages, region) in pages_of(object, self.others.shared.pieces(all)) {
-            // Pages that the running process may not read are read here, too. `settle_shared` restores the permissions.
+            // Pages that the running process may not read are read here, too. `apply_permissions` restores the permissions.
             memory::protect(pages, Permissions::READ_WRITE)?;
             self.requeue_words(pages, file);
             self.others.shared.put(pages, Region { backing, ..region });
@@ -56,7 +56,7 @@ impl System {
             }
         }
         self.take_over(file.node, &(0..u64::MAX));
-        self.settle_shared();
+        self.apply_permissions();
         Ok(file)
     }
 

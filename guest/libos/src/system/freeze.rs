@@ -29,7 +29,7 @@ impl System {
 
     /// Does the deferred work: becomes a template if the operator has requested it, notices a freeze from outside, and executes the
     /// operator's requests. Returns whether there was any.
-    pub(crate) fn settle(&mut self) -> bool {
+    pub(crate) fn run_deferred_work(&mut self) -> bool {
         if !self.has_deferred() {
             // This is the usual case; without a write, no page is copied for each clone.
             return false;

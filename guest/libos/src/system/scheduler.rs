@@ -178,7 +178,7 @@ impl System {
     fn next(&mut self) -> Tid {
         loop {
             self.notice();
-            if self.settle() {
+            if self.run_deferred_work() {
                 // An event may have arrived meanwhile.
                 continue;
             }
@@ -248,7 +248,7 @@ impl System {
         } else {
             self.retire(memory_before);
         }
-        self.settle_shared();
+        self.apply_permissions();
         self.enter_mappings();
     }
 

@@ -59,7 +59,7 @@ impl System {
         } else {
             return Err(Errno::EINVAL);
         }
-        self.settle_shared_in(pages);
+        self.apply_permissions_in(pages);
         self.stamp_segment(number, 0);
         Ok(())
     }

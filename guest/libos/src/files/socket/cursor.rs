@@ -16,7 +16,7 @@ impl<'a> Cursor<'a> {
     #[must_use]
     pub fn new(ranges: &'a [UserRange], skipped: u64) -> Cursor<'a> {
         let mut cursor = Cursor { ranges, done: skipped };
-        cursor.settle();
+        cursor.skip_completed();
         cursor
     }
 
@@ -27,7 +27,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips completed buffers.
-    fn settle(&mut self) {
+    fn skip_completed(&mut self) {
         while let Some((first, rest)) = self.ranges.split_first()
             && self.done >= first.length()
         {
@@ -49,7 +49,7 @@ impl<'a> Cursor<'a> {
             if (count as u64) < part.length() {
                 break;
             }
-            self.settle();
+            self.skip_completed();
         }
         moved
     }
