@@ -66,9 +66,9 @@ pub fn deliver(system: &mut System, context: &mut SavedContext) {
 fn end(system: &mut System, info: &SigInfo, context: &SavedContext) {
     trace::end(system, info.signal());
     match info.cause() {
-        Cause::Touched => system.die(info.signal(), info.address(), context.rip),
-        Cause::Instruction => system.die(info.signal(), context.rip, context.rip),
-        Cause::Other => system.die(info.signal(), 0, 0),
+        Cause::Touched => system.kill_by_signal(info.signal(), info.address(), context.rip),
+        Cause::Instruction => system.kill_by_signal(info.signal(), context.rip, context.rip),
+        Cause::Other => system.kill_by_signal(info.signal(), 0, 0),
     }
 }
 
@@ -90,7 +90,7 @@ fn start(system: &mut System, context: &mut SavedContext, info: &SigInfo, action
     if action.flags & SA_RESETHAND != 0 {
         system.process.signals.set_action(signal, Action { handler: 0, ..action });
     }
-    system.leave_sequence(context);
+    system.abort_rseq(context);
     if push(system, context, info, action).is_err() {
         if signal == Signal::SIGSEGV {
             system.process.signals.set_action(signal, Action::default());

@@ -424,7 +424,7 @@ impl System {
             self.files.saw_time();
             self.wake(Channel::Timers);
         }
-        self.rouse_late(now.clock);
+        self.wake_late_threads(now.clock);
         if self.network_due().is_some_and(|due| due <= now.clock) {
             self.pump();
         }

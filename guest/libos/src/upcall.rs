@@ -67,7 +67,7 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
                 debug::read_again(context);
                 continue;
             }
-            if !system.makes_way() {
+            if !system.should_yield() {
                 return;
             }
         }

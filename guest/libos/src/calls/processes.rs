@@ -154,7 +154,7 @@ pub fn exit(system: &mut System, [status, ..]: [u64; 6]) -> Result<u64, Errno> {
 /// `exit_group(status)`.
 pub fn exit_group(system: &mut System, [status, ..]: [u64; 6]) -> Result<u64, Errno> {
     system.files.await_all_writes()?;
-    system.leave(status & 0xff);
+    system.exit_process(status & 0xff);
     Ok(0)
 }
 

@@ -19,7 +19,7 @@ impl System {
     /// Ends the running thread, and its process if it is the last one.
     pub fn end_thread(&mut self, status: u64) {
         if self.process.threads.len() == 1 {
-            return self.leave(status);
+            return self.exit_process(status);
         }
         self.release_robust_futexes();
         self.process.threads.remove(&self.thread.number);
@@ -28,7 +28,7 @@ impl System {
     }
 
     /// Ends the running process by its own request (`exit_group`).
-    pub fn leave(&mut self, status: u64) {
+    pub fn exit_process(&mut self, status: u64) {
         if self.process.number == FIRST {
             self.finish();
             exit(status & 0xff, 0, 0, 0);
@@ -38,7 +38,7 @@ impl System {
 
     /// Ends the running process by a signal. `address` is the faulting address, `instruction` the instruction pointer; 0 if not
     /// applicable.
-    pub fn die(&mut self, signal: Signal, address: u64, instruction: u64) {
+    pub fn kill_by_signal(&mut self, signal: Signal, address: u64, instruction: u64) {
         if self.process.number == FIRST {
             self.finish();
             super::kill(signal, address, instruction);
@@ -71,7 +71,7 @@ impl System {
         self.release_memory();
         self.leave_terminal();
         let number = self.process.number;
-        self.give_away_children(number);
+        self.reparent_children(number);
         let parent = self.process.parent;
         let forgets = self.process_of(parent).is_none_or(|parent| parent.signals.forgets_children());
         self.notify_parent(number, change);
@@ -151,7 +151,7 @@ impl System {
     }
 
     /// Assigns the children of a process to another parent.
-    fn give_away_children(&mut self, number: Pid) {
+    fn reparent_children(&mut self, number: Pid) {
         let reaper = self.reaper_of(number);
         for child in self.processes_where(|process| process.parent == number) {
             let Some(process) = self.process_of_mut(child) else { continue };

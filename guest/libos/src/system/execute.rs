@@ -51,7 +51,7 @@ impl System {
         self.become_executed();
         match self.load(prepared) {
             Ok(registers) => self.effect = Some(Effect::Start(registers)),
-            Err(_) => self.die(Signal::SIGKILL, 0, 0),
+            Err(_) => self.kill_by_signal(Signal::SIGKILL, 0, 0),
         }
         Ok(0)
     }

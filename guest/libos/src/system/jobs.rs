@@ -190,7 +190,7 @@ impl System {
         if let Some(job) = self.jobs.of_process(self.process.number) {
             job.add_error_message(message.as_bytes());
         }
-        self.leave(*status);
+        self.exit_process(*status);
     }
 
     /// Sets the size of a job's terminal, and tells the programs in its foreground.

@@ -27,7 +27,7 @@ use crate::uapi::SA_NOCLDSTOP;
 use crate::wait::{Channel, Tid, Waiters};
 
 /// Time slice in nanoseconds while other threads are runnable: the end of a slice costs two exits.
-const TURN: u64 = 10_000_000;
+const TIME_SLICE: u64 = 10_000_000;
 /// Minimum run time in nanoseconds of a thread that was scheduled before the next waiter's deadline. Where exits are expensive, that
 /// deadline may have passed already, and there is no minimum.
 const LEAST: u64 = 50_000;
@@ -52,15 +52,15 @@ pub struct Descheduled {
     /// The number assigned last; higher ones have not been used recently.
     pub(super) last_number: u32,
     /// When the running thread's time slice began, by the clock of CPU time.
-    turn_began: u64,
+    slice_began: u64,
     /// The libOS's part of the time slice.
-    turn_system: SystemTime,
+    slice_system: SystemTime,
     /// When the time slice ends, if other threads are runnable.
-    turn_ends: Option<u64>,
+    slice_ends: Option<u64>,
     /// Until then, threads whose wait is over do not preempt the running thread.
-    turn_kept: u64,
+    slice_kept: u64,
     /// The time slice is over.
-    turn_over: bool,
+    slice_over: bool,
     /// When the next timer of a process expires.
     pub(super) timers_due: Option<u64>,
     /// Increases whenever another thread, or another program, runs.
@@ -80,11 +80,11 @@ impl Descheduled {
             anonymous_files: Vec::new(),
             queue: VecDeque::new(),
             last_number: crate::process::FIRST,
-            turn_began: now,
-            turn_system: SystemTime::default(),
-            turn_ends: None,
-            turn_kept: now,
-            turn_over: false,
+            slice_began: now,
+            slice_system: SystemTime::default(),
+            slice_ends: None,
+            slice_kept: now,
+            slice_over: false,
             timers_due: None,
             turns: 0,
         }
@@ -93,8 +93,8 @@ impl Descheduled {
     /// How long the running thread has run in this time slice.
     #[must_use]
     pub(super) fn turn(&self, now: u64) -> CpuTime {
-        let total = now.saturating_sub(self.turn_began);
-        CpuTime { total, system: self.turn_system.at(self.turn_began, now).min(total) }
+        let total = now.saturating_sub(self.slice_began);
+        CpuTime { total, system: self.slice_system.at(self.slice_began, now).min(total) }
     }
 }
 
@@ -113,15 +113,15 @@ impl System {
             debug::read_again(context);
         }
         let is_late = self.others.waiters.next().is_some_and(|(deadline, _)| deadline <= clock::now());
-        self.others.turn_over = false;
+        self.others.slice_over = false;
         if next != self.thread.number
             && let Some(mut thread) = self.others.threads.remove(&next)
         {
             self.others.turns += 1;
             if matches!(self.thread.state, ThreadState::Runs) {
-                self.leave_sequence(context);
+                self.abort_rseq(context);
             }
-            self.put_credentials_away();
+            self.save_credentials();
             self.enter_process(thread.process);
             if let Some(credentials) = &thread.credentials {
                 self.files.current.credentials.clone_from(credentials);
@@ -136,16 +136,16 @@ impl System {
             self.announce_number();
             self.list_threads();
         }
-        self.others.turn_began = clock::running();
+        self.others.slice_began = clock::running();
         if !is_late {
-            self.others.turn_kept = clock::now() + LEAST;
+            self.others.slice_kept = clock::now() + LEAST;
         }
         self.arm();
     }
 
     /// Saves the running thread's credentials if they differ from its process's; other threads see the first thread's as those of the
     /// process.
-    fn put_credentials_away(&mut self) {
+    fn save_credentials(&mut self) {
         if self.thread.credentials.is_none() {
             return;
         }
@@ -156,7 +156,7 @@ impl System {
     }
 
     /// Aborts the restartable sequence (rseq) of the running thread, because the thread is being preempted.
-    pub fn leave_sequence(&mut self, context: &mut SavedContext) {
+    pub fn abort_rseq(&mut self, context: &mut SavedContext) {
         let Some(registered) = self.thread.rseq else { return };
         match registered.leave(context.rip) {
             Ok(instruction) => context.rip = instruction,
@@ -169,9 +169,9 @@ impl System {
 
     /// Whether the running thread should yield to another.
     #[must_use]
-    pub fn makes_way(&self) -> bool {
+    pub fn should_yield(&self) -> bool {
         let can_run = matches!(self.thread.state, ThreadState::Runs) && !self.process.stopped;
-        !can_run || self.jobs.suspend_programs() || self.others.turn_over && !self.others.queue.is_empty()
+        !can_run || self.jobs.suspend_programs() || self.others.slice_over && !self.others.queue.is_empty()
     }
 
     /// The next runnable thread; waits until there is one.
@@ -200,10 +200,10 @@ impl System {
                 self.list_threads();
                 events::wait(deadline);
                 // No thread has used the CPU meanwhile.
-                self.others.turn_began = clock::running();
+                self.others.slice_began = clock::running();
             }
             let now = clock::now();
-            self.rouse_due(now);
+            self.wake_due_threads(now);
             if self.network_due().is_some_and(|due| due <= now) {
                 self.pump();
             }
@@ -258,32 +258,32 @@ impl System {
         let turn = self.others.turn(now);
         self.thread.used += turn;
         self.process.usage.own += turn;
-        self.others.turn_began = now;
-        self.others.turn_system.reset();
+        self.others.slice_began = now;
+        self.others.slice_system.reset();
     }
 
     /// Notes that the libOS begins to serve an upcall.
     pub fn enter_upcall(&mut self) {
-        self.others.turn_system.enter(clock::running);
+        self.others.slice_system.enter(clock::running);
     }
 
     /// Measures the system time of the present upcall, which may take long.
     pub fn measure_upcall(&mut self) {
-        self.others.turn_system.measure(clock::running);
+        self.others.slice_system.measure(clock::running);
     }
 
     /// Notes that the program runs again.
     pub fn leave_upcall(&mut self) {
-        self.others.turn_system.leave(self.others.turn_began, clock::running);
+        self.others.slice_system.leave(self.others.slice_began, clock::running);
     }
 
     /// Sets the timer event to the next deadline: a timer, a wait's timeout, or the end of the time slice.
     pub(super) fn arm(&mut self) {
         if self.others.queue.is_empty() {
-            self.others.turn_ends = None;
+            self.others.slice_ends = None;
         } else {
             let now = clock::now();
-            self.others.turn_ends.get_or_insert(now + TURN);
+            self.others.slice_ends.get_or_insert(now + TIME_SLICE);
         }
         timer::set_by(self.due());
         self.arm_network_timer();
@@ -296,21 +296,21 @@ impl System {
 
     /// When the next deadline of a thread is due.
     fn due(&self) -> u64 {
-        let deadline = self.others.waiters.next().map(|(deadline, _)| deadline.max(self.others.turn_kept));
-        [self.others.timers_due, deadline, self.others.turn_ends].into_iter().flatten().min().unwrap_or(NO_DEADLINE)
+        let deadline = self.others.waiters.next().map(|(deadline, _)| deadline.max(self.others.slice_kept));
+        [self.others.timers_due, deadline, self.others.slice_ends].into_iter().flatten().min().unwrap_or(NO_DEADLINE)
     }
 
     /// Ends the running thread's time slice if it has expired.
     pub(super) fn end_turn(&mut self, now: u64) {
-        if self.others.turn_ends.is_some_and(|end| end <= now) {
-            self.others.turn_ends = None;
-            self.others.turn_over = true;
+        if self.others.slice_ends.is_some_and(|end| end <= now) {
+            self.others.slice_ends = None;
+            self.others.slice_over = true;
         }
     }
 
     /// Yields to other runnable threads (`sched_yield`).
     pub fn end_turn_now(&mut self) {
-        self.others.turn_over = true;
+        self.others.slice_over = true;
     }
 
     /// Whether no other thread could run while this one waits.
@@ -323,7 +323,7 @@ impl System {
     pub fn wake(&mut self, channel: Channel) {
         let woken: Vec<Tid> = self.others.waiters.on(channel).collect();
         for thread in woken {
-            self.rouse(thread);
+            self.wake_thread(thread);
         }
     }
 
@@ -364,7 +364,7 @@ impl System {
     }
 
     /// Wakes a waiting thread.
-    pub(crate) fn rouse(&mut self, number: Tid) {
+    pub(crate) fn wake_thread(&mut self, number: Tid) {
         let Some(thread) = self.thread_of_mut(number) else { return };
         if !matches!(thread.state, ThreadState::Waits(_)) {
             return;
@@ -375,7 +375,7 @@ impl System {
         }
         if self.process_of(process).is_some_and(|process| !process.stopped) {
             self.others.queue.push_back(number);
-            if self.others.turn_ends.is_none() && number != self.thread.number {
+            if self.others.slice_ends.is_none() && number != self.thread.number {
                 self.arm();
             }
         }
@@ -386,7 +386,7 @@ impl System {
         if let Some(waiter) = self.thread_of_mut(number) {
             waiter.call.result = Some(result.unwrap_or_else(Errno::to_result));
         }
-        self.rouse(number);
+        self.wake_thread(number);
     }
 
     /// Completes the calls of all threads that wait on a channel.
@@ -397,16 +397,16 @@ impl System {
     }
 
     /// Wakes threads whose deadline has passed, unless the running thread has only begun.
-    pub(super) fn rouse_late(&mut self, now: u64) {
-        if now >= self.others.turn_kept {
-            self.rouse_due(now);
+    pub(super) fn wake_late_threads(&mut self, now: u64) {
+        if now >= self.others.slice_kept {
+            self.wake_due_threads(now);
         }
     }
 
     /// Wakes threads whose deadline has passed.
-    fn rouse_due(&mut self, now: u64) {
+    fn wake_due_threads(&mut self, now: u64) {
         while let Some((_, thread)) = self.others.waiters.next().filter(|(deadline, _)| *deadline <= now) {
-            self.rouse(thread);
+            self.wake_thread(thread);
         }
     }
 

@@ -33,7 +33,7 @@ impl System {
         if !is_seen {
             let threads = self.process_of(to).map(|process| process.threads.clone()).unwrap_or_default();
             if let Some(taker) = threads.into_iter().find(|number| self.thread_of(*number).is_some_and(takes)) {
-                self.disturb(taker, signal);
+                self.interrupt_thread(taker, signal);
             }
         }
         Ok(())
@@ -56,7 +56,7 @@ impl System {
         let takes = !thread.signals.mask().contains(signal);
         self.wake(Channel::Signal(process));
         if takes {
-            self.disturb(to, signal);
+            self.interrupt_thread(to, signal);
         }
         Ok(())
     }
@@ -98,13 +98,13 @@ impl System {
     }
 
     /// Makes a waiting thread check its signals.
-    fn disturb(&mut self, number: Tid, signal: Signal) {
+    fn interrupt_thread(&mut self, number: Tid, signal: Signal) {
         let Some(thread) = self.thread_of(number) else { return };
         // A thread waiting for `vfork`'s child is interrupted by nothing but its own end.
         let waits = matches!(thread.state, ThreadState::Waits(_));
         let patient = thread.call.is_uninterruptible && signal != Signal::SIGKILL;
         if waits && !patient {
-            self.rouse(number);
+            self.wake_thread(number);
         }
     }
 
