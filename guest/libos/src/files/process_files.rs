@@ -81,7 +81,7 @@ impl ProcessFiles {
 
 impl Files {
     /// Switches to the file state of another process.
-    pub fn enter(&mut self, process: Pid) {
+    pub fn switch_to(&mut self, process: Pid) {
         if let Some(process_files) = self.others.remove(&process) {
             let before = core::mem::replace(&mut self.current, process_files);
             self.others.insert(before.process, before);
@@ -125,7 +125,7 @@ impl Files {
     }
 
     /// Closes all files of the running process, and releases its program.
-    pub fn leave(&mut self) {
+    pub fn close_descriptors(&mut self) {
         self.set_program(ExecutableFile { inode: self.current.root, name: None });
         for fd in self.open_descriptors().collect::<Vec<u32>>() {
             // It is open.

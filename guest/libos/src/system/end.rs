@@ -61,7 +61,7 @@ impl System {
             self.leave_all_shared();
         }
         self.free_unmapped_files();
-        self.files.leave();
+        self.files.close_descriptors();
         self.files.notify_exit(self.process.number, PidState::Ended);
         let controlled = self.controlled_groups();
         self.process.threads.clear();

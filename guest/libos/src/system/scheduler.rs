@@ -221,7 +221,7 @@ impl System {
             return;
         }
         let Some(process) = self.others.processes.remove(&number) else { return };
-        self.files.enter(number);
+        self.files.switch_to(number);
         self.enter_space(process.space);
         let before = core::mem::replace(&mut self.process, process);
         if before.is_auto_reaped {

@@ -61,7 +61,7 @@ impl Tree {
         let directory = self.copy_up(at.directory)?;
         let volume = self.node(directory)?.volume;
         let id = self.make(volume, body, owner, now)?;
-        if let Err(error) = self.enter(directory, at.name, InodeRef::Node(id), now) {
+        if let Err(error) = self.set_entry(directory, at.name, InodeRef::Node(id), now) {
             self.forget(id);
             return Err(error);
         }
@@ -85,7 +85,7 @@ impl Tree {
     pub fn link(&mut self, inode: InodeRef, at: NameAt<'_>, now: Time) -> Result<(), Errno> {
         let (directory, id) = (self.copy_up(at.directory)?, self.copy_up(inode)?);
         self.room()?;
-        self.enter(directory, at.name, InodeRef::Node(id), now)?;
+        self.set_entry(directory, at.name, InodeRef::Node(id), now)?;
         let node = self.node_mut(id)?;
         node.links = node.links.saturating_add(1);
         node.times.changed = now;
@@ -100,13 +100,13 @@ impl Tree {
         let inode = self.lookup(at.directory, at.name)?;
         self.room_to_remove()?;
         let directory = self.copy_up(at.directory)?;
-        let inode = self.unnamed(directory, inode, now)?;
-        self.leave(directory, at.name, now)?;
+        let inode = self.drop_link(directory, inode, now)?;
+        self.delete_entry(directory, at.name, now)?;
         Ok(inode)
     }
 
     /// Records that a file loses a name in a directory.
-    fn unnamed(&mut self, directory: NodeId, inode: InodeRef, now: Time) -> Result<InodeRef, Errno> {
+    fn drop_link(&mut self, directory: NodeId, inode: InodeRef, now: Time) -> Result<InodeRef, Errno> {
         let status = self.status(inode)?;
         let is_directory = status.kind() == Some(FileType::Directory);
         let links = &mut self.node_mut(directory)?.links;
@@ -132,12 +132,12 @@ impl Tree {
         let id = self.copy_up(inode)?;
         let (source, target) = (self.copy_up(from.directory)?, self.copy_up(to.directory)?);
         let replaced = match self.lookup(to.directory, to.name) {
-            Ok(replaced) => Some(self.unnamed(target, replaced, now)?),
+            Ok(replaced) => Some(self.drop_link(target, replaced, now)?),
             Err(Errno::ENOENT) => None,
             Err(error) => return Err(error),
         };
-        self.enter(target, to.name, InodeRef::Node(id), now)?;
-        self.leave(source, from.name, now)?;
+        self.set_entry(target, to.name, InodeRef::Node(id), now)?;
+        self.delete_entry(source, from.name, now)?;
         self.moved(id, source, target, now)?;
         Ok(replaced)
     }
@@ -151,8 +151,8 @@ impl Tree {
         let second = self.lookup(other.directory, other.name).and_then(|inode| self.copy_up(inode))?;
         let (source, target) = (self.copy_up(one.directory)?, self.copy_up(other.directory)?);
         self.room()?;
-        self.enter(target, other.name, InodeRef::Node(first), now)?;
-        self.enter(source, one.name, InodeRef::Node(second), now)?;
+        self.set_entry(target, other.name, InodeRef::Node(first), now)?;
+        self.set_entry(source, one.name, InodeRef::Node(second), now)?;
         self.moved(first, source, target, now)?;
         self.moved(second, target, source, now)
     }
@@ -289,14 +289,14 @@ impl Tree {
     pub fn graft(&mut self, at: NameAt<'_>, inode: InodeRef, now: Time) -> Result<(), Errno> {
         let is_new = self.lookup(at.directory, at.name).is_err();
         let directory = self.copy_up(at.directory)?;
-        self.enter(directory, at.name, inode, now)?;
+        self.set_entry(directory, at.name, inode, now)?;
         let links = &mut self.node_mut(directory)?.links;
         *links = links.saturating_add(is_new.into());
         Ok(())
     }
 
     /// Sets the file of a name in a directory.
-    fn enter(&mut self, directory: NodeId, name: &[u8], inode: InodeRef, now: Time) -> Result<(), Errno> {
+    fn set_entry(&mut self, directory: NodeId, name: &[u8], inode: InodeRef, now: Time) -> Result<(), Errno> {
         let is_below = self.is_below(directory, name)?;
         self.changes += 1;
         let node = self.node_mut(directory)?;
@@ -309,7 +309,7 @@ impl Tree {
     }
 
     /// Removes a name from a directory.
-    fn leave(&mut self, directory: NodeId, name: &[u8], now: Time) -> Result<(), Errno> {
+    fn delete_entry(&mut self, directory: NodeId, name: &[u8], now: Time) -> Result<(), Errno> {
         let is_below = self.is_below(directory, name)?;
         self.changes += 1;
         let node = self.node_mut(directory)?;
