@@ -87,7 +87,7 @@ impl Client {
     pub(crate) async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<T, Failure> {
         let body = serde_json::to_vec(body).map_err(std::io::Error::from).map_err(Failure::ConnectionLost)?;
         let answer = self.send(method, path, "application/json", body.into()).await?;
-        let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
+        let bytes = answer.into_body().collect().await.map_err(connection_lost)?.to_bytes();
         // An empty answer stands for `()`.
         let text = if bytes.is_empty() { &b"null"[..] } else { &bytes };
         serde_json::from_slice(text).map_err(|error| Failure::ConnectionLost(error.into()))
@@ -109,7 +109,7 @@ impl Client {
         let answer = self.open(path).await?;
         let link = answer.headers().get(LINK).and_then(|link| link.to_str().ok()?.strip_prefix('<')?.strip_suffix(">; rel=\"next\""));
         let next = link.map(String::from);
-        let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
+        let bytes = answer.into_body().collect().await.map_err(connection_lost)?.to_bytes();
         Ok((serde_json::from_slice(&bytes).map_err(|error| Failure::ConnectionLost(error.into()))?, next))
     }
 
@@ -219,11 +219,11 @@ impl Client {
             }
         };
         let request = request.body(body).map_err(|error| Failure::ConnectionLost(std::io::Error::other(error)))?;
-        let answer = sender.send_request(request).await.map_err(gone)?;
+        let answer = sender.send_request(request).await.map_err(connection_lost)?;
         if answer.status().is_success() {
             return Ok(answer);
         }
-        let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
+        let bytes = answer.into_body().collect().await.map_err(connection_lost)?.to_bytes();
         let problem: api::Problem = serde_json::from_slice(&bytes).map_err(|error| Failure::ConnectionLost(error.into()))?;
         Err(Failure::Refused { problem: problem.problem, message: problem.message })
     }
@@ -233,7 +233,7 @@ impl Client {
 async fn open<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: std::io::Result<S>,
 ) -> Result<http1::SendRequest<BoxBody<Bytes, Infallible>>, Failure> {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream.map_err(Failure::ConnectionLost)?)).await.map_err(gone)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream.map_err(Failure::ConnectionLost)?)).await.map_err(connection_lost)?;
     // The task ends when its answer has been read.
     tokio::spawn(connection);
     Ok(sender)
@@ -294,14 +294,14 @@ impl JsonLines {
                 return serde_json::from_slice(&line).map(Some).map_err(|error| Failure::ConnectionLost(error.into()));
             }
             let Some(frame) = self.body.frame().await else { return Ok(None) };
-            if let Some(bytes) = frame.map_err(gone)?.data_ref() {
+            if let Some(bytes) = frame.map_err(connection_lost)?.data_ref() {
                 self.rest.extend_from_slice(bytes);
             }
         }
     }
 }
 
-fn gone(error: hyper::Error) -> Failure {
+fn connection_lost(error: hyper::Error) -> Failure {
     Failure::ConnectionLost(std::io::Error::other(error))
 }
 

@@ -28,7 +28,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use stream::Incoming;
+use stream::ChannelReader;
 use write_target::WriteTarget;
 
 /// Set-user-ID and set-group-ID, which give the owner's rights to others: a cell must not set them.
@@ -100,7 +100,7 @@ impl WriteBack {
         servers.start(answers.clone())?;
         let body = move || {
             let mut writer = Writer::new(exports, replaced, quota);
-            let served = writer.serve(Incoming::new(&channel), |reply| answers.send(&reply.to_bytes()), &mut servers);
+            let served = writer.serve(ChannelReader::new(&channel), |reply| answers.send(&reply.to_bytes()), &mut servers);
             let report = writer.finish(served);
             servers.end();
             // A waiting `sync` of the cell learns that no answer comes. Further records are discarded, so that the cell does not block.

@@ -5,21 +5,21 @@ use pando_kernel::ConsolePort;
 use std::io::{self, Read};
 
 /// The bytes of a channel, until the cell has ended.
-pub(super) struct Incoming<'a> {
+pub(super) struct ChannelReader<'a> {
     channel: &'a ConsolePort,
     piece: Vec<u8>,
     /// Bytes of the piece that were consumed.
     read: usize,
 }
 
-impl<'a> Incoming<'a> {
+impl<'a> ChannelReader<'a> {
     /// A stream of all bytes from now on.
-    pub(super) fn new(channel: &'a ConsolePort) -> Incoming<'a> {
-        Incoming { channel, piece: Vec::new(), read: 0 }
+    pub(super) fn new(channel: &'a ConsolePort) -> ChannelReader<'a> {
+        ChannelReader { channel, piece: Vec::new(), read: 0 }
     }
 }
 
-impl Read for Incoming<'_> {
+impl Read for ChannelReader<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         while self.read == self.piece.len() {
             let Some((_, piece)) = self.channel.receive() else { return Ok(0) };

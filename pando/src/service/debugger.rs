@@ -4,7 +4,7 @@
 //! A thread serves gdb's protocol as long as the client is connected. It acts on the cell by the verbs of the operator.
 
 use super::problem::Problem;
-use super::streams::{Incoming, Outgoing};
+use super::streams::{RequestBody, ResponseBody};
 use axum::body::{Body, Bytes};
 use pando_abi::Event;
 use pando_abi::holding::ChildState;
@@ -47,7 +47,7 @@ pub(super) async fn debug(cell: &Arc<ManagedCell>, process: Option<u64>, body: B
         serve(debugged, served, process, report);
     });
     // It ends when the client disconnects, which ends the thread's wait.
-    tokio::spawn(copy_input(Incoming::new(body), mailbox));
+    tokio::spawn(copy_input(RequestBody::new(body), mailbox));
     let refused = |error: AttachError| match error {
         AttachError::Operator(error) if error.kind() != ErrorKind::WouldBlock => {
             Problem::server(format!("cannot debug cell {number}: {error}"))
@@ -55,7 +55,7 @@ pub(super) async fn debug(cell: &Arc<ManagedCell>, process: Option<u64>, body: B
         error => Problem::state(format!("cannot debug cell {number}: {error}")),
     };
     attached.await.map_err(Problem::server)?.map_err(refused)?;
-    let (outgoing, answer) = Outgoing::new();
+    let (outgoing, answer) = ResponseBody::new();
     tokio::spawn(copy_output(replies, outgoing));
     Ok(answer)
 }
@@ -89,7 +89,7 @@ fn serve(
 }
 
 /// Passes the bytes of gdb on.
-async fn copy_input(mut incoming: Incoming, mailbox: Arc<Mailbox>) {
+async fn copy_input(mut incoming: RequestBody, mailbox: Arc<Mailbox>) {
     while let Ok(Some(bytes)) = incoming.next().await
         && mailbox.add(&bytes)
     {}
@@ -97,8 +97,8 @@ async fn copy_input(mut incoming: Incoming, mailbox: Arc<Mailbox>) {
 }
 
 /// Passes the bytes for gdb on.
-async fn copy_output(mut replies: mpsc::Receiver<Bytes>, mut outgoing: Outgoing) {
-    while let Ok(Some(bytes)) = outgoing.unless_gone(replies.recv()).await
+async fn copy_output(mut replies: mpsc::Receiver<Bytes>, mut outgoing: ResponseBody) {
+    while let Ok(Some(bytes)) = outgoing.unless_disconnected(replies.recv()).await
         && outgoing.send(bytes).await.is_ok()
     {}
 }

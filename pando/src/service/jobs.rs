@@ -4,7 +4,7 @@
 
 use super::problem::Problem;
 use super::request;
-use super::streams::{ClientGone, Incoming, Outgoing};
+use super::streams::{ClientDisconnected, RequestBody, ResponseBody};
 use crate::api::{self, JobPiece};
 use crate::options;
 use axum::body::{Body, Bytes};
@@ -37,7 +37,7 @@ const HOME: (&str, &str) = ("HOME", "/root");
 /// # Errors
 /// The first line is invalid, or the cell has ended.
 pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), Problem> {
-    let mut incoming = Incoming::new(body);
+    let mut incoming = RequestBody::new(body);
     let new: api::NewJob = incoming.first_line().await?;
     let time = new.timeout.map(request::time).transpose()?;
     let account = match &new.user {
@@ -45,7 +45,7 @@ pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), 
         None => None,
     };
     let StartedJob { job, notified } = cell.start_job(&command(&new, cell.configuration().unwrap_or_default(), account)?)?;
-    let (number, (outgoing, answer)) = (job.number(), Outgoing::new());
+    let (number, (outgoing, answer)) = (job.number(), ResponseBody::new());
     let limit = new.output_limit.unwrap_or(u64::MAX);
     let clock = time.map(|time| tokio::spawn(kill_after(time, Arc::clone(&job))));
     if new.detach {
@@ -162,10 +162,10 @@ async fn stream_output(started: StartedJob, name: &str) -> Result<Body, Problem>
     if first.is_none() {
         finish(&guard.0, name).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&errors)))?;
     }
-    let (mut outgoing, answer) = Outgoing::new();
+    let (mut outgoing, answer) = ResponseBody::new();
     tokio::spawn(async move {
         match send_file(&guard.0, notified, first, &mut outgoing).await {
-            Ok(true) | Err(ClientGone) => {}
+            Ok(true) | Err(ClientDisconnected) => {}
             Ok(false) => outgoing.abort(std::io::Error::other("the file could not be read to its end")),
         }
     });
@@ -177,12 +177,12 @@ async fn send_file(
     job: &Job,
     mut notified: watch::Receiver<()>,
     first: Option<Vec<u8>>,
-    outgoing: &mut Outgoing,
-) -> Result<bool, ClientGone> {
+    outgoing: &mut ResponseBody,
+) -> Result<bool, ClientDisconnected> {
     let (mut next, mut errors) = (first, Vec::new());
     while let Some(piece) = next {
         outgoing.send(piece).await?;
-        next = outgoing.unless_gone(next_output(job, &mut notified, &mut errors)).await?;
+        next = outgoing.unless_disconnected(next_output(job, &mut notified, &mut errors)).await?;
     }
     Ok(job.end() == Some(JobEnd::Exited(0)))
 }
@@ -194,7 +194,7 @@ async fn send_file(
 pub(super) async fn write_file(cell: &ManagedCell, path: &str, body: Body) -> Result<(), Problem> {
     let StartedJob { job, mut notified } = cell.start_job(&file(Task::Write, path)?)?;
     let guard = Guard(job);
-    let copying = copy_input(Arc::clone(&guard.0), notified.clone(), Incoming::new(body), false);
+    let copying = copy_input(Arc::clone(&guard.0), notified.clone(), RequestBody::new(body), false);
     let output = async {
         let mut output = Vec::new();
         while let Some((_, bytes)) = next_piece(&guard.0, &mut notified).await {
@@ -269,7 +269,7 @@ pub(super) fn terminal_size(api::TerminalSize { rows, columns }: api::TerminalSi
 }
 
 /// Writes a request's body to the job's standard input. `is_kept`: more input follows.
-async fn copy_input(job: Arc<Job>, mut notified: watch::Receiver<()>, mut incoming: Incoming, is_kept: bool) {
+async fn copy_input(job: Arc<Job>, mut notified: watch::Receiver<()>, mut incoming: RequestBody, is_kept: bool) {
     loop {
         let mut bytes = match incoming.next().await {
             Ok(Some(bytes)) => bytes,
@@ -321,13 +321,13 @@ async fn kill_after(time: Duration, job: Arc<Job>) {
 async fn copy_output(
     job: Arc<Job>,
     mut notified: watch::Receiver<()>,
-    mut outgoing: Outgoing,
+    mut outgoing: ResponseBody,
     (clock, limit): (Option<&JoinHandle<()>>, u64),
-) -> Result<(), ClientGone> {
+) -> Result<(), ClientDisconnected> {
     let guard = Guard(job);
     let mut left = limit;
     let mut has_exceeded = false;
-    while let Some((stream, mut bytes)) = outgoing.unless_gone(next_piece(&guard.0, &mut notified)).await? {
+    while let Some((stream, mut bytes)) = outgoing.unless_disconnected(next_piece(&guard.0, &mut notified)).await? {
         if bytes.len() as u64 > left && !std::mem::replace(&mut has_exceeded, true) {
             guard.0.signal(SIGKILL);
         }

@@ -3,7 +3,7 @@
 
 use super::problem::Problem;
 use super::queries::{EndOfInputQuery, KillQuery, LINES};
-use super::streams::{ClientGone, Incoming, Outgoing};
+use super::streams::{ClientDisconnected, RequestBody, ResponseBody};
 use super::tokens::Scope;
 use super::{blocking, connections, program_routes, prometheus, request, token_routes};
 use crate::api;
@@ -151,7 +151,7 @@ async fn save_template(State(manager): State<Arc<Manager>>, Path(text): Path<Str
     })
     .await?;
     let mut file = tokio::fs::File::open(path).await.map_err(Problem::server)?;
-    let (mut outgoing, body) = Outgoing::new();
+    let (mut outgoing, body) = ResponseBody::new();
     tokio::spawn(async move {
         let mut piece = vec![0; PIECE];
         loop {
@@ -190,7 +190,7 @@ async fn load_template(
     let store = manager.store().clone();
     let incoming = blocking(move || Ok(store.temporary_file()?)).await?;
     let mut file = tokio::fs::File::from_std(incoming.reopen().map_err(Problem::server)?);
-    let mut body = Incoming::new(body);
+    let mut body = RequestBody::new(body);
     // A template that takes more could not be cloned here. Beside its pages there is its index.
     let most = manager.memory().bytes().saturating_add(manager.memory().bytes() / 8).saturating_add(TEMPLATE_HEAD_MAX);
     let mut received = 0;
@@ -434,7 +434,7 @@ async fn output(
     }
     let cell = manager.find(&id)?;
     let from = query.tail.map_or(query.from, |lines| cell.tail(lines));
-    let (mut outgoing, body) = Outgoing::new();
+    let (mut outgoing, body) = ResponseBody::new();
     tokio::spawn(async move {
         let reader = query.whole.then(|| Reader::new(&cell, from));
         // A disconnected client needs nothing.
@@ -452,12 +452,12 @@ async fn output(
 /// disconnects, the cell is terminated.
 #[utoipa::path(post, path = "/v1/attach", request_body(content = api::NewCell, content_type = "application/x-ndjson"), responses((status = 201, body = api::Piece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
 async fn attach(State(manager): State<Arc<Manager>>, body: Body) -> RouteResult<Response> {
-    let mut incoming = Incoming::new(body);
+    let mut incoming = RequestBody::new(body);
     let spec = request::attached_cell(incoming.first_line().await?, false)?;
     let mut attached = manager.start_cell(ManagedCellSpec { is_read_completely: true, ..spec }).await?;
     let (cell, reader) = (Arc::clone(&attached.cell), attached.reader.take());
     let location = format!("/v1/cells/{}", cell.id());
-    let (mut outgoing, body) = Outgoing::new();
+    let (mut outgoing, body) = ResponseBody::new();
     tokio::spawn(write_input(Arc::clone(&cell), incoming));
     tokio::spawn(async move {
         let ended = send_output(&cell, 0, true, reader, &mut outgoing).await;
@@ -522,7 +522,7 @@ fn name(text: &str) -> RouteResult<TemplateName> {
 }
 
 /// Writes a request's body to a cell's standard input. If the client disconnects early, the cell is terminated.
-async fn write_input(cell: Arc<ManagedCell>, mut incoming: Incoming) {
+async fn write_input(cell: Arc<ManagedCell>, mut incoming: RequestBody) {
     loop {
         let (bytes, is_last) = match incoming.next().await {
             Ok(Some(bytes)) => (bytes, false),
@@ -545,10 +545,10 @@ async fn send_output(
     from: u64,
     follows: bool,
     reader: Option<Reader>,
-    outgoing: &mut Outgoing,
-) -> Result<Option<api::Piece>, ClientGone> {
+    outgoing: &mut ResponseBody,
+) -> Result<Option<api::Piece>, ClientDisconnected> {
     let mut position = from;
-    while let Some(piece) = outgoing.unless_gone(cell.piece(position, follows)).await? {
+    while let Some(piece) = outgoing.unless_disconnected(cell.piece(position, follows)).await? {
         let OutputPiece::Bytes { position: start, bytes, .. } = &piece else { return Ok(Some(piece.into())) };
         let dropped = start.saturating_sub(position);
         position = start + bytes.len() as u64;

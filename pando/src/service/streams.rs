@@ -22,15 +22,15 @@ const LINGER: Duration = Duration::from_secs(5);
 const QUEUED_PIECES: usize = 4;
 
 /// A request's body.
-pub(super) struct Incoming {
+pub(super) struct RequestBody {
     body: Body,
     /// Received bytes that were not consumed.
     rest: Bytes,
 }
 
-impl Incoming {
-    pub(super) fn new(body: Body) -> Incoming {
-        Incoming { body, rest: Bytes::new() }
+impl RequestBody {
+    pub(super) fn new(body: Body) -> RequestBody {
+        RequestBody { body, rest: Bytes::new() }
     }
 
     /// Parses its first line as JSON.
@@ -76,7 +76,7 @@ impl Incoming {
     }
 }
 
-impl Drop for Incoming {
+impl Drop for RequestBody {
     /// Drains the body for a while: a client that still sends could not read the answer if the connection were closed.
     fn drop(&mut self) {
         let Ok(runtime) = Handle::try_current() else { return };
@@ -88,42 +88,42 @@ impl Drop for Incoming {
 }
 
 /// A streamed answer, as long as the client reads it.
-pub(super) struct Outgoing {
+pub(super) struct ResponseBody {
     sender: Sender<Bytes, io::Error>,
-    gone: oneshot::Receiver<()>,
+    body_dropped: oneshot::Receiver<()>,
 }
 
 /// The client has disconnected.
 #[derive(Debug)]
-pub(super) struct ClientGone;
+pub(super) struct ClientDisconnected;
 
-impl Outgoing {
+impl ResponseBody {
     /// A new answer and its body.
-    pub(super) fn new() -> (Outgoing, Body) {
+    pub(super) fn new() -> (ResponseBody, Body) {
         let (sender, body) = Channel::new(QUEUED_PIECES);
         // Dropped with the body.
-        let (here, gone) = oneshot::channel::<()>();
+        let (here, body_dropped) = oneshot::channel::<()>();
         let body = body.map_frame(move |frame| {
             let _ = &here;
             frame
         });
-        (Outgoing { sender, gone }, Body::new(body))
+        (ResponseBody { sender, body_dropped }, Body::new(body))
     }
 
     /// Sends bytes; waits for a slow reader.
     ///
     /// # Errors
     /// The client has disconnected.
-    pub(super) async fn send(&mut self, bytes: impl Into<Bytes>) -> Result<(), ClientGone> {
-        self.sender.send_data(bytes.into()).await.map_err(|_| ClientGone)
+    pub(super) async fn send(&mut self, bytes: impl Into<Bytes>) -> Result<(), ClientDisconnected> {
+        self.sender.send_data(bytes.into()).await.map_err(|_| ClientDisconnected)
     }
 
     /// Sends a line of JSON.
     ///
     /// # Errors
     /// The same.
-    pub(super) async fn line(&mut self, said: &impl Serialize) -> Result<(), ClientGone> {
-        let mut line = serde_json::to_vec(said).map_err(|_| ClientGone)?;
+    pub(super) async fn line(&mut self, said: &impl Serialize) -> Result<(), ClientDisconnected> {
+        let mut line = serde_json::to_vec(said).map_err(|_| ClientDisconnected)?;
         line.push(b'\n');
         self.send(line).await
     }
@@ -132,11 +132,11 @@ impl Outgoing {
     ///
     /// # Errors
     /// The client has disconnected.
-    pub(super) async fn unless_gone<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ClientGone> {
+    pub(super) async fn unless_disconnected<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ClientDisconnected> {
         tokio::select! {
             // Noticed even if the work never waits.
             biased;
-            _ = &mut self.gone => Err(ClientGone),
+            _ = &mut self.body_dropped => Err(ClientDisconnected),
             done = work => Ok(done),
         }
     }

@@ -3,7 +3,7 @@
 
 use super::jobs::{Guard, file, finish, next_output};
 use super::problem::Problem;
-use super::streams::{ClientGone, Outgoing};
+use super::streams::{ClientDisconnected, ResponseBody};
 use crate::api::{FileEvent, FileEventKind, TextOrBytes};
 use axum::body::Body;
 use pando_launch::{Command, Task};
@@ -75,9 +75,9 @@ pub(super) async fn watch(cell: &ManagedCell, path: &str, is_recursive: bool) ->
             Err(()) => return Err(Problem::file(path)),
         }
     };
-    let (mut outgoing, answer) = Outgoing::new();
+    let (mut outgoing, answer) = ResponseBody::new();
     tokio::spawn(async move {
-        let sent: Result<(), ClientGone> = async {
+        let sent: Result<(), ClientDisconnected> = async {
             outgoing.line(&first).await?;
             loop {
                 match records.next() {
@@ -86,7 +86,7 @@ pub(super) async fn watch(cell: &ManagedCell, path: &str, is_recursive: bool) ->
                         outgoing.abort(std::io::Error::other("the cell's events are damaged"));
                         return Ok(());
                     }
-                    Ok(None) => match outgoing.unless_gone(next_output(&guard.0, &mut notified, &mut errors)).await? {
+                    Ok(None) => match outgoing.unless_disconnected(next_output(&guard.0, &mut notified, &mut errors)).await? {
                         Some(bytes) => records.0.extend(bytes),
                         None => return Ok(()),
                     },

@@ -60,7 +60,7 @@ impl Header {
 }
 
 /// A message to send.
-struct Outgoing<'a> {
+struct OutgoingMessage<'a> {
     ranges: &'a [UserRange],
     flags: u32,
     name: Vec<u8>,
@@ -106,8 +106,8 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
 }
 
 /// Sends a message. A stream sends all of it, if it may wait.
-fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Errno> {
-    let Outgoing { ranges, flags, name, beside } = outgoing;
+fn send(system: &mut System, fd: u64, outgoing: OutgoingMessage<'_>) -> Result<u64, Errno> {
+    let OutgoingMessage { ranges, flags, name, beside } = outgoing;
     let id = system.files.socket(fd)?;
     let waits = system.files.raw_file(fd)?.waits() && flags & MSG_DONTWAIT == 0;
     let socket = system.files.sockets.get(id)?;
@@ -283,7 +283,7 @@ pub fn read(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, E
 /// Those of `send`.
 pub fn write(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, Errno> {
     let beside = ControlMessage { credentials: sender_credentials(system), ..ControlMessage::default() };
-    send(system, fd, Outgoing { ranges, flags: 0, name: Vec::new(), beside })
+    send(system, fd, OutgoingMessage { ranges, flags: 0, name: Vec::new(), beside })
 }
 
 /// `sendto(fd, buffer, length, flags, address, address_length)`.
@@ -292,7 +292,7 @@ pub fn sendto(system: &mut System, [fd, bytes, length, flags, name, name_length]
     let ranges = [buffer(bytes, length)?];
     let name = if name == 0 { Vec::new() } else { address_bytes(name, name_length)? };
     let beside = ControlMessage { credentials: sender_credentials(system), ..ControlMessage::default() };
-    send(system, fd, Outgoing { ranges: &ranges, flags: flags as u32, name, beside })
+    send(system, fd, OutgoingMessage { ranges: &ranges, flags: flags as u32, name, beside })
 }
 
 /// `recvfrom(fd, buffer, length, flags, address, address_length)`.
@@ -331,7 +331,7 @@ fn send_header(system: &mut System, fd: u64, at: u64, flags: u64) -> Result<u64,
     let name = if header.name == 0 { Vec::new() } else { address_bytes(header.name, header.name_length.min(128).into())? };
     let id = system.files.socket(fd)?;
     let beside = ancillary::read(system, id, header.beside, sender_credentials(system))?;
-    send(system, fd, Outgoing { ranges: &header.ranges, flags: flags as u32, name, beside })
+    send(system, fd, OutgoingMessage { ranges: &header.ranges, flags: flags as u32, name, beside })
 }
 
 fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u64, Errno> {
