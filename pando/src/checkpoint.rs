@@ -127,7 +127,7 @@ pub(crate) fn restore(options: &RestoreOptions) -> std::result::Result<u8, Failu
     let checkpointed = CheckpointedProgram::read(path).map_err(Failure::Nested)?;
     let directory = CheckpointDirectory::new(path.clone());
     let mut skip = |number: u32, error: &Error| {
-        diagnostics::problem(&format_args!("checkpoint {number} is left out: {}", host::plain(error)));
+        diagnostics::print_error(&format_args!("checkpoint {number} is left out: {}", host::plain(error)));
     };
     let stored = directory.open(*number, options.check, &mut skip).map_err(Failure::Nested)?;
     let memory = options.memory.map(Size::in_bytes).or(checkpointed.memory);
@@ -139,7 +139,7 @@ pub(crate) fn restore(options: &RestoreOptions) -> std::result::Result<u8, Failu
     let checkpointer = Checkpointer::restore(&device, child, stored, settings).map_err(Failure::Nested)?;
     if options.stats {
         let time = began.elapsed().as_secs_f64() * 1e3;
-        diagnostics::note(&format_args!("checkpoint {number} with {pages} pages is restored in {time:.3} ms"));
+        diagnostics::print_notice(&format_args!("checkpoint {number} with {pages} pages is restored in {time:.3} ms"));
     }
     run(checkpointer, options.stats, checkpointed.name())
 }
@@ -149,7 +149,7 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
     let interrupted = Arc::<AtomicBool>::default();
     flag::register(SIGINT, Arc::clone(&interrupted)).map_err(Failure::Signals)?;
     let mut report = |event: CheckpointEvent<'_>| match event {
-        CheckpointEvent::Written { number, size, pause } if has_stats => diagnostics::note(&format_args!(
+        CheckpointEvent::Written { number, size, pause } if has_stats => diagnostics::print_notice(&format_args!(
             "checkpoint {number}: {} pages, {} of them written, {} KiB, halted for {:.3} ms",
             size.pages,
             size.written_pages,
@@ -158,14 +158,14 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
         )),
         CheckpointEvent::Written { .. } => {}
         CheckpointEvent::NotRemoved { error } => {
-            diagnostics::problem(&format_args!("cannot remove older checkpoints: {}; remove them by hand", host::plain(error)));
+            diagnostics::print_error(&format_args!("cannot remove older checkpoints: {}; remove them by hand", host::plain(error)));
         }
         CheckpointEvent::Failed { number, error } => {
             let advice = match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ": make room",
                 _ => "",
             };
-            diagnostics::problem(&format_args!(
+            diagnostics::print_error(&format_args!(
                 "cannot write checkpoint {number}: {}{advice}; the program goes on, and the earlier checkpoints count",
                 host::plain(error)
             ));
@@ -173,7 +173,7 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
     };
     let ended = checkpointer.run(&interrupted, &mut report);
     if has_stats && checkpointer.pages_given() > 0 {
-        diagnostics::note(&format_args!("{} pages were read since the program was restored", checkpointer.pages_given()));
+        diagnostics::print_notice(&format_args!("{} pages were read since the program was restored", checkpointer.pages_given()));
     }
     Ok(report_end_of(name, ended.map_err(Failure::Nested)?))
 }

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::nested;
 use crate::observer::TerminalObserver;
 use crate::options::StatsFormat;
-use crate::run::{self, Single};
+use crate::run::{self, SingleCell};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap_complete::ArgValueCandidates;
@@ -204,7 +204,7 @@ pub(crate) fn clone(options: &CloneOptions) -> Result<u8, Failure> {
     // This process announces the ports of a clone that it waits for.
     if let (Some(request), true) = (&request, is_single)
         && request.publish.is_empty()
-        && let Some(status) = attach(request)?
+        && let Some(status) = run_in_service(request)?
     {
         return Ok(status);
     }
@@ -237,13 +237,13 @@ pub(crate) fn clone(options: &CloneOptions) -> Result<u8, Failure> {
     let ready = ReadyTemplate { kernel, _nesting_root: nesting_root, root, spec, template };
     let status = if is_single { single(options, &ready, view, (network, &observer), &mut timings) } else { batch::run(options, &ready) };
     if let Some(last_error) = ready.template.last_error() {
-        diagnostics::problem(&last_error);
+        diagnostics::print_error(&last_error);
     }
     status
 }
 
 /// Creates the clone in `pando serve`, if that runs and supports the request. `None`: this process must.
-fn attach(request: &NewCell) -> Result<Option<u8>, Failure> {
+fn run_in_service(request: &NewCell) -> Result<Option<u8>, Failure> {
     let Some(client) = Client::find()? else { return Ok(None) };
     match client.server() {
         Err(Failure::OtherTemplates { .. }) => return Ok(None),
@@ -272,16 +272,16 @@ fn single(
     let cell = spec.create(Arc::<Kernel>::clone(&ready.kernel), &ready.root)?;
     timings.end("cell");
     let name = ready.template.name().as_ref();
-    let single = Single {
+    let single = SingleCell {
         name,
         terminal: false,
         limits: spec.limits,
         // Clones write nothing back to the host.
-        written: 0,
+        write_limit: 0,
         stats: options.stats,
         publish: &options.connection.forwards(),
         observer,
         start: None,
     };
-    run::finish(&single, &ready.kernel, cell, (view, LiveMounts::default()), network, timings)
+    run::start_and_wait(&single, &ready.kernel, cell, (view, LiveMounts::default()), network, timings)
 }

@@ -147,7 +147,7 @@ fn run(options: &DebugOptions, device: &CellsDevice) -> Result<u8, Failure> {
 /// Waits for gdb's connection.
 fn accept(address: Ipv4Addr, port: u16) -> std::io::Result<TcpStream> {
     let listener = TcpListener::bind((address, port))?;
-    diagnostics::note(&format_args!("waiting for gdb at port {}", listener.local_addr()?.port()));
+    diagnostics::print_notice(&format_args!("waiting for gdb at port {}", listener.local_addr()?.port()));
     let (socket, _) = listener.accept()?;
     socket.set_nodelay(true)?;
     Ok(socket)

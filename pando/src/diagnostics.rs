@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Prints an error in one line that starts with `pando:`. Control characters in it are escaped, so that no name affects the terminal.
-pub(crate) fn problem(what: &dyn Display) {
+pub(crate) fn print_error(what: &dyn Display) {
     let what = escaped_lines(&without_numbers(&what.to_string()));
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     // In one write: the program may use the same stream.
@@ -29,7 +29,7 @@ pub(crate) fn problem(what: &dyn Display) {
 }
 
 /// Prints a notice.
-pub(crate) fn note(what: &dyn Display) {
+pub(crate) fn print_notice(what: &dyn Display) {
     // A failure to write to standard error cannot be reported.
     let _ = std::io::stderr().write_all(format!("pando: {}\n", escaped_lines(&what.to_string())).as_bytes());
 }
@@ -40,14 +40,14 @@ pub(crate) fn report_end(name: &OsStr, end: &End) {
         return;
     }
     let advice = if *end == End::Quota { ": give it more with --memory" } else { "" };
-    problem(&format_args!("{}: {end}{advice}", name.display()));
+    print_error(&format_args!("{}: {end}{advice}", name.display()));
 }
 
 /// Returns a function that reports that standard input could not be read, and sets the flag.
 pub(crate) fn input_reporter(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + use<> {
     let unread = Arc::clone(unread);
     move |error| {
-        problem(&format_args!("cannot read standard input: {}", host::plain(&error)));
+        print_error(&format_args!("cannot read standard input: {}", host::plain(&error)));
         unread.store(true, Ordering::Relaxed);
     }
 }

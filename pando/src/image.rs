@@ -71,7 +71,7 @@ fn write(image: &Image, output: &Path) -> Result<(), Error> {
     // The permissions of a file that `open` creates; the umask applies.
     let file = options.prefix(".pando-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory).map_err(failed)?;
     if image.size() >= ANNOUNCED_FROM || io::stderr().is_terminal() {
-        diagnostics::note(&format_args!("writing {}: {}", output.display(), HumanBytes(image.size())));
+        diagnostics::print_notice(&format_args!("writing {}: {}", output.display(), HumanBytes(image.size())));
     }
     let progress = ProgressLine::bytes("writing", image.size());
     image.save(file.as_file(), &|offset| progress.set(offset), &failed)?;

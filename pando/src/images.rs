@@ -195,7 +195,7 @@ fn list(quiet: bool, json: bool) -> Result<u8, Failure> {
     let store = store()?;
     let images = store.all()?;
     for DamagedImage { error, .. } in store.damaged()? {
-        diagnostics::note(&format!("{error}: pull or load the image again, or remove it by `pando image prune`"));
+        diagnostics::print_notice(&format!("{error}: pull or load the image again, or remove it by `pando image prune`"));
     }
     let mut out = io::stdout().lock();
     if quiet {
@@ -251,7 +251,7 @@ fn remove(names: &[String], force: bool) -> Result<u8, Failure> {
         match store.remove(name, &users, force) {
             Ok(removed) => print_removed(&removed)?,
             Err(error) => {
-                diagnostics::problem(&Failure::from(error));
+                diagnostics::print_error(&Failure::from(error));
                 status = 1;
             }
         }

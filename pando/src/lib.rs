@@ -97,7 +97,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            diagnostics::problem(&failure);
+            diagnostics::print_error(&failure);
             ExitCode::from(failure.status())
         }
     }

@@ -29,7 +29,7 @@ impl TerminalObserver {
     /// Shows the deferred messages.
     pub(crate) fn flush(&self) {
         for message in self.deferred.iter().flat_map(|deferred| mem::take(&mut *lock(deferred))) {
-            diagnostics::problem(&message);
+            diagnostics::print_error(&message);
         }
     }
 }
@@ -43,8 +43,8 @@ impl Observer for TerminalObserver {
         let Some(message) = messages::warning(&warning) else { return };
         match (&self.deferred, &warning) {
             (Some(deferred), Warning::Refused { .. }) => lock(deferred).push(message),
-            (_, Warning::SoftwareChanged(_)) => diagnostics::note(&message),
-            _ => diagnostics::problem(&message),
+            (_, Warning::SoftwareChanged(_)) => diagnostics::print_notice(&message),
+            _ => diagnostics::print_error(&message),
         }
     }
 

@@ -102,5 +102,5 @@ fn start_in_cell(options: &PageOptions) -> Result<Error> {
 
 fn report(counters: PagerCounters) {
     let PagerCounters { pages_out, pages_in, faults, shortages } = counters;
-    diagnostics::note(&format_args!("{pages_out} pages out, {pages_in} in; {faults} faults, {shortages} shortages"));
+    diagnostics::print_notice(&format_args!("{pages_out} pages out, {pages_in} in; {faults} faults, {shortages} shortages"));
 }

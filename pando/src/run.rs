@@ -86,17 +86,17 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         kernel.trace_start(cell.id(), mode).map_err(LaunchError::from)?;
     }
     timings.end("cell");
-    let single = Single {
+    let single = SingleCell {
         name: options.program(),
         terminal: options.terminal,
         limits,
-        written: options.write_limit.in_bytes(),
+        write_limit: options.write_limit.in_bytes(),
         stats: options.stats,
         publish: &connection.forwards(),
         observer: &observer,
         start: Some(&start),
     };
-    finish(&single, &kernel, cell, (view, mounts), network, &mut timings)
+    start_and_wait(&single, &kernel, cell, (view, mounts), network, &mut timings)
 }
 
 /// The line of the environment that names the files of a view: the same as long as none has changed.
@@ -110,7 +110,7 @@ fn name_of(view: &PreparedView) -> Result<Vec<u8>, Failure> {
 }
 
 /// Options for the only cell of this process.
-pub(crate) struct Single<'a> {
+pub(crate) struct SingleCell<'a> {
     /// The program's name.
     pub(crate) name: &'a OsStr,
     /// It owns the terminal.
@@ -118,7 +118,7 @@ pub(crate) struct Single<'a> {
     /// Its limits.
     pub(crate) limits: Limits,
     /// Bytes by which the volumes that it writes may grow.
-    pub(crate) written: u64,
+    pub(crate) write_limit: u64,
     /// Statistics to print at the end.
     pub(crate) stats: Option<StatsFormat>,
     /// The published ports.
@@ -133,8 +133,8 @@ pub(crate) struct Single<'a> {
 ///
 /// # Errors
 /// The host cannot run it, or its output cannot be written.
-pub(crate) fn finish(
-    single: &Single<'_>,
+pub(crate) fn start_and_wait(
+    single: &SingleCell<'_>,
     kernel: &Arc<Kernel>,
     cell: CellGuard,
     files: (PreparedView, LiveMounts),
@@ -166,7 +166,7 @@ struct EndedCell {
 
 /// Starts the cell and connects it to the host's streams, signals, terminal, volumes and network until it has ended.
 fn run_attached(
-    single: &Single<'_>,
+    single: &SingleCell<'_>,
     kernel: &Arc<Kernel>,
     cell: CellGuard,
     (mut view, mounts): (PreparedView, LiveMounts),
@@ -179,7 +179,7 @@ fn run_attached(
     let receiving = network.has_gateway();
     announce(network.forwards(), single.publish);
     let network = network.connect(kernel, cell.id())?;
-    let write_back = view.exports.write_back(kernel, cell.id(), single.written, mounts)?;
+    let write_back = view.exports.write_back(kernel, cell.id(), single.write_limit, mounts)?;
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(kernel)).map_err(Failure::Thread)?;
     let signals = Signals::forward(Arc::<Kernel>::clone(kernel), Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
@@ -195,7 +195,7 @@ fn run_attached(
     let network = network.finish().map_err(Failure::Gateway);
     single.observer.flush();
     let written = write_back.map(RunningWriteBack::finish).unwrap_or_default();
-    messages::write_back(&written).iter().for_each(|message| diagnostics::problem(message));
+    messages::write_back(&written).iter().for_each(|message| diagnostics::print_error(message));
     if !carried.map_err(Failure::Output)? {
         outcome.end = End::OutputLimit;
     }
@@ -221,6 +221,6 @@ pub(crate) fn prepare_network(
 /// Prints the addresses of forwards whose port the host chose.
 fn announce(forwards: &[PortForward], requested: &[PortForward]) {
     for (PortForward { host, cell, .. }, _) in forwards.iter().zip(requested).filter(|(_, requested)| requested.host.port() == 0) {
-        diagnostics::note(&format_args!("{host} is forwarded to port {cell}"));
+        diagnostics::print_notice(&format_args!("{host} is forwarded to port {cell}"));
     }
 }

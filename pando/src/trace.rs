@@ -42,7 +42,7 @@ pub(crate) fn trace(options: &TraceOptions) -> Result<u8, Failure> {
     let calls = Calls { trap: !options.deny.is_empty(), trace: !options.quiet };
     let program = Program { calls, ..options.program.program()? };
     let child = options.program.create(&device, &program)?;
-    let report = |rule: &DenyRule| diagnostics::problem(&format_args!("{} was refused: --deny {rule}", rule.call()));
+    let report = |rule: &DenyRule| diagnostics::print_error(&format_args!("{} was refused: --deny {rule}", rule.call()));
     let state = Tracer::new(options.deny.clone()).run(&device, child, &interrupted, report).map_err(Failure::Nested)?;
     Ok(options.program.report(state))
 }

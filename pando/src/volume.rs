@@ -103,7 +103,7 @@ fn remove(store: &VolumeStore, names: &[VolumeName], out: &mut impl Write) -> Re
         match store.remove(name) {
             Ok(()) => writeln!(out, "{name}")?,
             Err(error) => {
-                diagnostics::problem(&Failure::from(error));
+                diagnostics::print_error(&Failure::from(error));
                 status = 1;
             }
         }

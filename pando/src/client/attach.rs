@@ -80,7 +80,7 @@ async fn forward_input(client: &Client, place: &str) -> Result<(), Failure> {
         match client.give(&format!("{place}/input"), Bytes::copy_from_slice(&piece[..count])).await {
             Ok(()) => {}
             Err(Failure::Refused { .. }) => {
-                diagnostics::note(&"the cell reads no input: `pando run -d -i` keeps it open");
+                diagnostics::print_notice(&"the cell reads no input: `pando run -d -i` keeps it open");
                 break;
             }
             Err(error) => return Err(error),

@@ -286,7 +286,7 @@ pub(crate) fn freeze(cell: &str, name: &TemplateName, force: bool, replace: bool
     let request = api::Freeze { name: name.to_string(), force, replace };
     let made: api::Template = wait_for(client.ask(Method::POST, &format!("/v1/cells/{cell}/freeze"), &request))?;
     if made.forced {
-        diagnostics::note(&format_args!(
+        diagnostics::print_notice(&format_args!(
             "template `{name}`: random numbers that its programs generate themselves may be the same in all clones; those of the kernel are distinct"
         ));
     }
@@ -330,7 +330,7 @@ pub(super) async fn print(piece: &api::Piece) -> Result<(), Failure> {
     match piece {
         api::Piece::Output { stream, data, dropped_bytes, .. } => {
             if *dropped_bytes > 0 {
-                diagnostics::note(&format_args!(
+                diagnostics::print_notice(&format_args!(
                     "{dropped_bytes} bytes of earlier output are missing: the service keeps the last MiB, or as much as --output-limit allows"
                 ));
             }

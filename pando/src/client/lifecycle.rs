@@ -95,7 +95,7 @@ fn each(cells: &[String], action: impl AsyncFn(&Client, &str) -> Result<(), Fail
                 Ok(()) => writeln!(std::io::stdout(), "{cell}")?,
                 Err(error @ Failure::ConnectionLost(_)) => return Err(error),
                 Err(error) => {
-                    diagnostics::problem(&error);
+                    diagnostics::print_error(&error);
                     status = 1;
                 }
             }

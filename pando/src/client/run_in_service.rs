@@ -37,7 +37,7 @@ pub(crate) fn run_detached(client: &Client, request: &api::NewCell, count: u32, 
             let cell: api::Cell = client.ask(Method::POST, "/v1/cells", request).await?;
             writeln!(std::io::stdout(), "{}", cell.id)?;
             for port in cell.ports.iter().filter(|_| chooses_port) {
-                diagnostics::note(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
+                diagnostics::print_notice(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
             }
             if keep_input {
                 continue;
@@ -73,13 +73,13 @@ async fn run(client: &Client, request: &api::NewCell) -> Result<u8, Failure> {
             shown => shown,
         },
     });
-    let wish = Cell::new(None);
+    let end_signal = Cell::new(None);
     tokio::select! {
         said = said => said?,
-        passed = forward(client, &place, &wish) => passed?,
+        passed = forward(client, &place, &end_signal) => passed?,
     }
-    match (ended, wish.get()) {
-        (Some(outcome), wish) => Ok(report_end(&request.template, &outcome, wish)),
+    match (ended, end_signal.get()) {
+        (Some(outcome), end_signal) => Ok(report_end(&request.template, &outcome, end_signal)),
         // The output's reader does not read the last output; a message would not be read either.
         (None, Some(signal)) => Ok(128 + signal),
         (None, None) => Err(Failure::ConnectionLost(ErrorKind::UnexpectedEof.into())),
@@ -96,25 +96,25 @@ async fn close_stream(client: &Client, place: &str, stream: api::Source) -> Resu
 }
 
 /// Reports how the cell ended if that needs a message. Returns its exit status, or that of the host's signal if that ended it.
-fn report_end(template: &str, outcome: &api::Outcome, wish: Option<u8>) -> u8 {
+fn report_end(template: &str, outcome: &api::Outcome, end_signal: Option<u8>) -> u8 {
     let died_of = |signal| outcome.reason == Reason::Signalled && outcome.exit_code == 128 + signal;
-    match wish {
+    match end_signal {
         Some(signal) if outcome.reason == Reason::Killed || died_of(SIGNAL_TO_END) => {
-            diagnostics::problem(&format_args!("{template}: {}", ended_by(signal)));
+            diagnostics::print_error(&format_args!("{template}: {}", ended_by(signal)));
             return 128 + signal;
         }
         _ if outcome.reason == Reason::Exited || died_of(SIGPIPE) => {}
         _ if outcome.reason == Reason::MemoryLimit => {
-            diagnostics::problem(&format_args!("{template}: {}: give it more with --memory", outcome.message))
+            diagnostics::print_error(&format_args!("{template}: {}: give it more with --memory", outcome.message))
         }
-        _ => diagnostics::problem(&format_args!("{template}: {}", outcome.message)),
+        _ => diagnostics::print_error(&format_args!("{template}: {}", outcome.message)),
     }
     outcome.exit_code
 }
 
-/// Forwards signals. Returns when one has ended the program and its last output was not read in time. `wish` receives the
+/// Forwards signals. Returns when one has ended the program and its last output was not read in time. `end_signal` receives the
 /// signal by which the host asked for the end.
-async fn forward(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Result<(), Failure> {
+async fn forward(client: &Client, place: &str, end_signal: &Cell<Option<u8>>) -> Result<(), Failure> {
     let listen = |kind| signal(kind).map_err(Failure::Signals);
     let mut interrupted = listen(SignalKind::interrupt())?;
     let (mut terminated, mut hung_up, mut quit) =
@@ -144,7 +144,7 @@ async fn forward(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Resul
             }
         };
         if action != SignalAction::Interrupt {
-            wish.set(kind.map(|kind| kind.as_raw_value() as u8).or(wish.get()));
+            end_signal.set(kind.map(|kind| kind.as_raw_value() as u8).or(end_signal.get()));
         }
         // The cell may have ended. A failed server shows in the cell's output.
         let _ = client.ask::<()>(Method::POST, &format!("{place}/kill?signal={sent}"), &()).await;

@@ -47,10 +47,10 @@ struct CloneBatch<'a> {
     options: &'a CloneOptions,
     runner: &'a dyn CloneRunner,
     /// Clones that were started, at most their count.
-    begun: AtomicU32,
+    started: AtomicU32,
     failed: AtomicU32,
     /// Why no more clones are started.
-    broken: Mutex<Option<Failure>>,
+    first_failure: Mutex<Option<Failure>>,
 }
 
 /// Creates the clones on a kernel of this process, which is confined. Returns 0 if all of them succeeded.
@@ -72,7 +72,7 @@ pub(super) fn run_all(
     runner: &dyn CloneRunner,
     prepare: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<u8, Failure> {
-    let batch = CloneBatch { options, runner, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
+    let batch = CloneBatch { options, runner, started: AtomicU32::new(0), failed: AtomicU32::new(0), first_failure: Mutex::default() };
     let threads = options.count.min(options.at_once);
     // A confined process cannot start threads, so all are started before; they wait for this lock.
     let unconfined = RwLock::new(());
@@ -91,13 +91,13 @@ pub(super) fn run_all(
         prepare().unwrap_or_else(|failure| batch.give_up(failure));
         drop(confining);
     });
-    if let Some(failure) = batch.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(failure) = batch.first_failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(failure);
     }
     match batch.failed.into_inner() {
         0 => Ok(0),
         failed => {
-            diagnostics::problem(&format_args!("{failed} of {} clones failed", options.count));
+            diagnostics::print_error(&format_args!("{failed} of {} clones failed", options.count));
             Ok(SOME_FAILED)
         }
     }
@@ -106,8 +106,8 @@ pub(super) fn run_all(
 impl CloneBatch<'_> {
     /// Creates clones until none is left.
     fn work(&self) {
-        let next = |begun: u32| (begun < self.options.count).then_some(begun + 1);
-        while let Ok(number) = self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+        let next = |started: u32| (started < self.options.count).then_some(started + 1);
+        while let Ok(number) = self.started.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
             match self.runner.run(number) {
                 Ok(None) => {}
                 Ok(Some(failure)) => self.report(number, &failure),
@@ -118,13 +118,13 @@ impl CloneBatch<'_> {
 
     /// Stops the creation of clones.
     fn give_up(&self, failure: Failure) {
-        self.begun.store(self.options.count, Ordering::Relaxed);
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        self.started.store(self.options.count, Ordering::Relaxed);
+        self.first_failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
     }
 
     fn report(&self, number: u32, failure: &str) {
         if self.failed.fetch_add(1, Ordering::Relaxed) < REPORTED_MAX {
-            diagnostics::problem(&format_args!("clone {number}: {failure}"));
+            diagnostics::print_error(&format_args!("clone {number}: {failure}"));
         }
     }
 }
@@ -150,7 +150,7 @@ impl OwnClones<'_> {
             is_within_limit.set(false);
             cell.end(End::OutputLimit);
         };
-        let copied = sinks(self.options, number).and_then(|sinks| listen(&port, sinks, spec.limits.output, exceeded));
+        let copied = sinks(self.options, number).and_then(|sinks| copy_streams(&port, sinks, spec.limits.output, exceeded));
         if copied.is_err() {
             cell.end(End::Killed);
         }
@@ -186,7 +186,7 @@ fn files(directory: &Path, number: u32) -> io::Result<[File; 2]> {
 }
 
 /// Copies a cell's output until the cell has ended. Calls `exceeded` if it is longer than the limit.
-fn listen(
+fn copy_streams(
     port: &pando_kernel::ConsolePort,
     (mut output, mut errors): (OutputLines, OutputLines),
     most: Option<u64>,

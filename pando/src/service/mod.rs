@@ -207,12 +207,12 @@ fn answer(
         let control = control.map(|control| tokio::net::TcpListener::from_std(control.listener)).transpose()?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         needs.map_or(Ok(()), machine::limit_calls)?;
-        diagnostics::note(&format_args!("serving at {}", path.display()));
+        diagnostics::print_notice(&format_args!("serving at {}", path.display()));
         if let Some(VirtualHosts { address, domain }) = listening {
-            diagnostics::note(&format_args!("cells with a port published by name are at http://NAME.{domain}:{}/", address.port()));
+            diagnostics::print_notice(&format_args!("cells with a port published by name are at http://NAME.{domain}:{}/", address.port()));
         }
         if let Some(address) = address {
-            diagnostics::note(&format_args!("clients with a token are served at {address} (PANDO_HOST=tcp://{address})"));
+            diagnostics::print_notice(&format_args!("clients with a token are served at {address} (PANDO_HOST=tcp://{address})"));
         }
         let routes = router(Arc::clone(&manager), Arc::clone(&tokens), ControlAddress(address));
         let for_tokens = control::router(routes.clone(), manager, tokens);

@@ -18,7 +18,7 @@ impl BuildReport {
         if self.json {
             return Self::line(&json!({ "building": name, "source": source }));
         }
-        diagnostics::note(&format_args!("creating the template \"{name}\" from {source}, once..."));
+        diagnostics::print_notice(&format_args!("creating the template \"{name}\" from {source}, once..."));
         Ok(())
     }
 
@@ -27,7 +27,7 @@ impl BuildReport {
         if self.json {
             return Self::line(&json!({ "step": text }));
         }
-        diagnostics::note(&text);
+        diagnostics::print_notice(&text);
         Ok(())
     }
 
