@@ -24,7 +24,7 @@ pub enum Resumption {
 
 /// The vector state of a context that is on no vCPU (line 7 of the context contract).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Vector {
+pub enum SavedVector {
     /// The cell declared it dead; it gets the initial state.
     Dead,
     /// Saved when the context left its vCPU.
@@ -70,7 +70,7 @@ pub struct ExecutionContext {
     run_state: RunState,
     /// All CPU state except the vector state.
     pub(crate) context: Context,
-    pub(crate) vector: Vector,
+    pub(crate) vector: SavedVector,
     pub(crate) resumption: Resumption,
     /// Unfinished work: its next step comes before the context runs.
     pub(crate) work: Option<Work>,
@@ -92,11 +92,11 @@ pub struct ExecutionContext {
 impl ExecutionContext {
     /// A context that was not started, with all registers zero.
     pub(crate) fn new() -> ExecutionContext {
-        ExecutionContext::with(Context::default(), Vector::Dead, Resumption::AsIs)
+        ExecutionContext::with(Context::default(), SavedVector::Dead, Resumption::AsIs)
     }
 
     /// A context with this CPU state that was not started.
-    pub(crate) fn with(context: Context, vector: Vector, resumption: Resumption) -> ExecutionContext {
+    pub(crate) fn with(context: Context, vector: SavedVector, resumption: Resumption) -> ExecutionContext {
         ExecutionContext {
             run_state: RunState::New,
             context,

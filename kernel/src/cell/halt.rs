@@ -2,7 +2,7 @@
 //! Halts of watched cells: the events that cause them, and the state that a parent then sets.
 
 use super::Cell;
-use super::execution::{ExecutionContext, Vector};
+use super::execution::{ExecutionContext, SavedVector};
 use super::upcall::{TRAP_FLAG, level};
 use super::watch::{CpuState, WatchMask};
 use crate::memory::{CopyError, Frames};
@@ -29,7 +29,7 @@ impl ExecutionContext {
                 // An instruction or call that was to be made again is not the one in these registers.
                 self.work = None;
             }
-            CpuState::Vector(vector) => self.vector = Vector::Saved(vector.clone()),
+            CpuState::Vector(vector) => self.vector = SavedVector::Saved(vector.clone()),
             CpuState::Program(registers) => self.set_program_registers(cell, frames, registers)?,
         }
         Ok(())

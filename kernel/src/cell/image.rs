@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell as plain data: what clones, exports and imports carry over.
 
-use super::execution::{ExecutionContext, Resumption, Vector};
+use super::execution::{ExecutionContext, Resumption, SavedVector};
 use super::freeze::FreezeHistory;
 use super::virtual_registers::{RESERVED_BYTES, RESERVED_PAGES};
 use super::{Cell, CellIdentity};
@@ -116,7 +116,7 @@ pub(crate) struct CellRecord {
     #[serde(with = "context")]
     pub(crate) context: Context,
     #[serde(with = "vector")]
-    pub(crate) vector: Vector,
+    pub(crate) vector: SavedVector,
     pub(crate) resumption: Resumption,
     #[serde(with = "events")]
     pub(crate) events: EventSet,
@@ -181,22 +181,22 @@ mod context {
 }
 
 mod vector {
-    use super::{Vector, VectorState};
+    use super::{SavedVector, VectorState};
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(vector: &Vector, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(vector: &SavedVector, serializer: S) -> Result<S::Ok, S::Error> {
         let words = match vector {
-            Vector::Dead => None,
-            Vector::Saved(saved) => Some(saved.words().as_slice()),
+            SavedVector::Dead => None,
+            SavedVector::Saved(saved) => Some(saved.words().as_slice()),
         };
         words.serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vector, D::Error> {
-        let Some(words) = Option::<Vec<u32>>::deserialize(deserializer)? else { return Ok(Vector::Dead) };
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SavedVector, D::Error> {
+        let Some(words) = Option::<Vec<u32>>::deserialize(deserializer)? else { return Ok(SavedVector::Dead) };
         let saved = VectorState::from_untrusted(&words);
-        saved.map(Vector::Saved).ok_or_else(|| D::Error::custom("the vector state is invalid"))
+        saved.map(SavedVector::Saved).ok_or_else(|| D::Error::custom("the vector state is invalid"))
     }
 }
 

@@ -121,10 +121,10 @@ pub struct Cell {
     /// Whether the operator knows it as a template: it is then no victim when memory is short.
     pub(crate) is_template: bool,
     /// The template that is trained by this cell.
-    pub(crate) trains: Option<CellId>,
+    pub(crate) trained_template: Option<CellId>,
     pub(crate) counters: Counters,
     /// While the cell is asleep: the parts of its virtual registers that others read.
-    pub(crate) asleep: Option<Box<SleepingRegisters>>,
+    pub(crate) sleeping_registers: Option<Box<SleepingRegisters>>,
 }
 
 impl Cell {
@@ -141,9 +141,9 @@ impl Cell {
             watch: Watch::default(),
             clones_made: 0,
             is_template: false,
-            trains: None,
+            trained_template: None,
             counters: Counters::default(),
-            asleep: None,
+            sleeping_registers: None,
         }
     }
 

@@ -88,7 +88,7 @@ impl Cell {
 
     /// Reads the control words. Those of a sleeping cell were kept.
     pub(crate) fn control(&mut self, frames: &Frames) -> Control {
-        if let Some(kept) = &self.asleep {
+        if let Some(kept) = &self.sleeping_registers {
             return kept.control;
         }
         let mut bytes = [0; Control::WORDS * 8];
@@ -152,12 +152,12 @@ impl Cell {
     /// Keeps the parts of the page that others read, for a cell that falls asleep.
     pub(crate) fn keep_registers(&mut self, frames: &Frames) {
         let (control, report) = (self.control(frames), self.report(frames));
-        self.asleep = Some(Box::new(SleepingRegisters { control, report }));
+        self.sleeping_registers = Some(Box::new(SleepingRegisters { control, report }));
     }
 
     /// Reads the libOS's report.
     pub(crate) fn report(&mut self, frames: &Frames) -> Report {
-        if let Some(kept) = &self.asleep {
+        if let Some(kept) = &self.sleeping_registers {
             return kept.report;
         }
         const WORDS: usize = 2 + MISSING_CALLS;

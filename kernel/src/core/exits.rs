@@ -79,7 +79,7 @@ pub(super) enum LeaveReason {
 
 impl LeaveReason {
     /// Whether the cell's vector state must be saved.
-    pub(super) fn keeps_vector(&self) -> bool {
+    pub(super) fn must_save_vector(&self) -> bool {
         match self {
             LeaveReason::Preempted
             | LeaveReason::Donating(_)

@@ -140,7 +140,7 @@ impl State {
         self.require(template, Requirement::Living)?;
         let (live, _) = self.require(id, requirement)?;
         live.cell.memory.begin_training();
-        live.cell.trains = Some(template);
+        live.cell.trained_template = Some(template);
         Ok(())
     }
 

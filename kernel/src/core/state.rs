@@ -403,7 +403,7 @@ impl State {
 
     /// Adds an ended clone's training trace to its template.
     fn add_training_trace(&mut self, cell: &mut Cell) {
-        let trace = cell.memory.end_training().zip(cell.trains.take());
+        let trace = cell.memory.end_training().zip(cell.trained_template.take());
         if let Some((trace, template)) = trace
             && let Some((live, _)) = self.living(template)
         {

@@ -288,7 +288,7 @@ impl State {
         let Some(live) = cells.get_mut(id) else { return };
         let RunState::Asleep { until } = live.execution.run_state() else { return };
         live.sleep = None;
-        live.cell.asleep = None;
+        live.cell.sleeping_registers = None;
         live.execution.transition(RunState::Idle { until });
         live.idleness.begin(now);
         if let Some(card) = &live.card {

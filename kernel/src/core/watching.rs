@@ -9,7 +9,7 @@ use super::invoke::Subject;
 use super::state::State;
 use crate::cell::CellId;
 use crate::cell::child_operation::CallerBytes;
-use crate::cell::execution::Vector;
+use crate::cell::execution::SavedVector;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
@@ -125,8 +125,8 @@ impl State {
             (StateKind::Reason, _) => cell.watch.reason.map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),
             (StateKind::Context, _) => to_bytes(&execution.context.to_words()),
             (StateKind::Program, _) => to_bytes(&execution.program_registers(cell, frames)?.to_words()),
-            (StateKind::Vector, Vector::Saved(saved)) => saved.words().iter().flat_map(|word| word.to_le_bytes()).collect(),
-            (StateKind::Vector, Vector::Dead) => VectorState::initial().words().iter().flat_map(|word| word.to_le_bytes()).collect(),
+            (StateKind::Vector, SavedVector::Saved(saved)) => saved.words().iter().flat_map(|word| word.to_le_bytes()).collect(),
+            (StateKind::Vector, SavedVector::Dead) => VectorState::initial().words().iter().flat_map(|word| word.to_le_bytes()).collect(),
             // They are no state of the CPU.
             _ => return Err(Refusal::BadArgument.into()),
         })

@@ -7,7 +7,7 @@ use super::state::{RunningCell, State};
 use super::time_slice::{DirectSwitch, TimeSlice};
 use crate::cell::CellId;
 use crate::cell::end::End;
-use crate::cell::execution::Vector;
+use crate::cell::execution::SavedVector;
 use crate::cell::run_state::RunState;
 use crate::limits::{LONE_QUANTUM, QUANTUM, RESERVED_HUGE_FRAMES};
 use crate::sched::ReadyReason;
@@ -21,7 +21,7 @@ pub struct Worker {
     index: usize,
     vcpu: Box<dyn Vcpu>,
     /// The cell whose vector state is on the vCPU.
-    vector_of: Option<CellId>,
+    vector_owner: Option<CellId>,
     /// Scratch buffer for blocks of disks.
     buffer: Vec<u8>,
     /// Number of trims before the buffer was last freed.
@@ -49,7 +49,7 @@ impl Worker {
     pub(super) fn new(index: usize, shared: Arc<Shared>) -> Result<Worker, HostError> {
         let vcpu = shared.machine.take_vcpu(index)?;
         let _ = shared.interrupters[index].set(vcpu.interrupter());
-        Ok(Worker { index, vcpu, vector_of: None, buffer: Vec::new(), trims: 0, switch: None, shared })
+        Ok(Worker { index, vcpu, vector_owner: None, buffer: Vec::new(), trims: 0, switch: None, shared })
     }
 
     /// Takes turns until the kernel stops; sleeps when there is nothing to do.
@@ -199,21 +199,21 @@ impl Worker {
         if !self.shared.vector_owners {
             return Ok(());
         }
-        let own = self.vector_of.replace(id) == Some(id);
-        match std::mem::replace(&mut execution.vector, Vector::Dead) {
+        let own = self.vector_owner.replace(id) == Some(id);
+        match std::mem::replace(&mut execution.vector, SavedVector::Dead) {
             // The registers hold the cell's own state from its last run here: nothing is lost, and nothing leaks.
-            Vector::Dead if own => Ok(()),
-            Vector::Dead => self.vcpu.load_vector(None),
-            Vector::Saved(saved) => self.vcpu.load_vector(Some(&saved)),
+            SavedVector::Dead if own => Ok(()),
+            SavedVector::Dead => self.vcpu.load_vector(None),
+            SavedVector::Saved(saved) => self.vcpu.load_vector(Some(&saved)),
         }
     }
 
     /// Takes a cell off the vCPU that got it at `started` for a quantum.
     fn leave(&mut self, state: &mut State, slice: &TimeSlice, (started, quantum): (Nanos, Duration), leave: LeaveReason) {
         let id = slice.cell;
-        if leave.keeps_vector() && self.shared.vector_owners {
+        if leave.must_save_vector() && self.shared.vector_owners {
             match self.vcpu.save_vector() {
-                Ok(saved) => state.expect_living(id).0.execution.vector = Vector::Saved(saved),
+                Ok(saved) => state.expect_living(id).0.execution.vector = SavedVector::Saved(saved),
                 Err(error) => return state.end(id, End::Host(error.to_string())),
             }
         }

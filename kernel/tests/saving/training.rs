@@ -104,9 +104,9 @@ fn frozen(lab: &mut Lab, code: &[u8], large: bool) -> CellId {
 
 /// Runs a clone that writes these numbers of pages before and after its first wait. Returns its number of faults and its peak
 /// memory.
-fn written(lab: &mut Lab, template: CellId, told: [u64; 2], trains: bool) -> (u64, u64) {
+fn written(lab: &mut Lab, template: CellId, told: [u64; 2], trained_template: bool) -> (u64, u64) {
     let clone = lab.kernel.clone_cell(template, ROOM).expect("it is frozen");
-    if trains {
+    if trained_template {
         lab.kernel.train(template, clone).expect("it has not started");
     }
     lab.kernel.write(clone, TOLD, &told.map(u64::to_le_bytes).concat()).expect("it is mapped");
