@@ -136,7 +136,7 @@ impl Shared {
         }
         if due.has_sleeper {
             self.sleeper.notify_one();
-            match state.sleepers.waking() {
+            match state.sleepers.wake_count() {
                 0 => {}
                 1 => self.wakers.notify_one(),
                 _ => self.wakers.notify_all(),
@@ -177,7 +177,7 @@ impl State {
     /// When idle cells that cannot sleep now are tried again for cells that wait for admission.
     fn next_search(&self, now: Nanos) -> Nanos {
         // A flush and the end of a cell's way to sleep come first.
-        if !self.gatekeeper.awaits_memory() || self.has_quarantined_tables() || self.sleepers.is_any_leaving() {
+        if !self.gatekeeper.awaits_memory() || self.has_quarantined_tables() || self.sleepers.is_any_swapping_out() {
             return Nanos::NEVER;
         }
         let retry = Some(self.sleepers.swap_retry_at).filter(|at| *at > now);

@@ -99,11 +99,11 @@ impl Idleness {
 #[derive(Debug)]
 pub(super) enum SleepStage {
     /// A thread writes it to swap space.
-    Leaving,
+    SwappingOut,
     /// In swap space.
     Stored(StoredRecord),
     /// A thread restores it.
-    Returning,
+    SwappingIn,
 }
 
 /// The sleep of a cell.
@@ -111,7 +111,7 @@ pub(super) enum SleepStage {
 pub(super) struct Sleep {
     pub(super) stage: SleepStage,
     /// Whether it should wake up.
-    pub(super) is_wake_wanted: bool,
+    pub(super) is_wake_requested: bool,
     /// When it began.
     pub(super) since: Nanos,
     /// Frames that the cell used before.
@@ -154,7 +154,7 @@ pub struct SleepCounters {
     /// Cells that should have slept and stayed awake: their state does not allow it, or swap space was full or failed.
     pub refused: u64,
     /// Cells that ended because their memory could not be restored.
-    pub lost: u64,
+    pub restore_failures: u64,
 }
 
 /// The queues of cells that fall asleep and wake up.
@@ -235,7 +235,7 @@ impl Sleepers {
     }
 
     /// Whether a cell falls asleep, or is about to because memory is short.
-    pub(super) fn is_any_leaving(&self) -> bool {
+    pub(super) fn is_any_swapping_out(&self) -> bool {
         self.swap_outs > 0 || self.leaving > 0
     }
 
@@ -260,7 +260,7 @@ impl Sleepers {
     }
 
     /// Number of cells that should wake up.
-    pub(super) fn waking(&self) -> usize {
+    pub(super) fn wake_count(&self) -> usize {
         self.wakes.len()
     }
 }

@@ -127,8 +127,8 @@ impl Shared {
         loop {
             let Some((live, _)) = state.living(id) else { return Ok(SleepOutcome::Interrupted) };
             match live.sleep.as_deref() {
-                Some(Sleep { stage: SleepStage::Leaving, .. }) => {}
-                Some(Sleep { stage: SleepStage::Stored(_), is_wake_wanted: false, .. }) => return Ok(SleepOutcome::Asleep),
+                Some(Sleep { stage: SleepStage::SwappingOut, .. }) => {}
+                Some(Sleep { stage: SleepStage::Stored(_), is_wake_requested: false, .. }) => return Ok(SleepOutcome::Asleep),
                 _ => return Ok(SleepOutcome::Interrupted),
             }
             state = self.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
@@ -194,7 +194,7 @@ impl Shared {
             if state.is_stopping {
                 return;
             }
-            if state.sleepers.waking() == 0 || state.sleepers.short_restore.is_some() {
+            if state.sleepers.wake_count() == 0 || state.sleepers.short_restore.is_some() {
                 drop(self.wakers.wait(state).expect("a kernel whose lock was poisoned must not go on"));
             }
         }
@@ -293,7 +293,7 @@ impl State {
         live.cell.memory.end_start(frames);
         live.cell.keep_registers(frames);
         let used = frames.usage(live.cell.memory.account()).used;
-        live.sleep = Some(Box::new(Sleep { stage: SleepStage::Leaving, is_wake_wanted: false, since: now, used, quota: None }));
+        live.sleep = Some(Box::new(Sleep { stage: SleepStage::SwappingOut, is_wake_requested: false, since: now, used, quota: None }));
         live.execution.transition(RunState::Asleep { until });
         if let Some(card) = &live.card {
             networks.set_asleep(card.port, true);
@@ -307,7 +307,7 @@ impl State {
     /// Whether a cell still falls asleep: it lives, and no event has come.
     fn is_falling_asleep(&mut self, id: CellId) -> bool {
         let sleep = self.living(id).and_then(|(live, _)| live.sleep.as_ref());
-        sleep.is_some_and(|sleep| matches!(sleep.stage, SleepStage::Leaving) && !sleep.is_wake_wanted)
+        sleep.is_some_and(|sleep| matches!(sleep.stage, SleepStage::SwappingOut) && !sleep.is_wake_requested)
     }
 
     /// Ends the process of falling asleep: releases the memory if its record is in swap space, or else attaches it again.

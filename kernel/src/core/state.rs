@@ -518,7 +518,7 @@ fn is_oom_exempt(live: &LiveCell) -> bool {
 
 /// Whether a cell falls asleep: it frees its memory, and would not do so earlier if it ended.
 fn is_leaving(live: &LiveCell) -> bool {
-    live.sleep.as_ref().is_some_and(|sleep| matches!(sleep.stage, SleepStage::Leaving))
+    live.sleep.as_ref().is_some_and(|sleep| matches!(sleep.stage, SleepStage::SwappingOut))
 }
 
 /// The end of a cell that could not get a page.

@@ -26,7 +26,7 @@ impl Kernel {
     pub fn statistics(&self) -> Statistics {
         let state = self.shared.lock();
         let mut statistics = Statistics {
-            waking: state.sleepers.waking() as u64,
+            waking: state.sleepers.wake_count() as u64,
             sleeps: state.sleepers.counters,
             exits: state.ended_exits,
             quarantined: state.frames.quarantined() as u64,

@@ -213,7 +213,7 @@ impl State {
     /// Has an idle cell fall asleep because memory is short, if none does already; one that has just woken up only if there is no other,
     /// and if it `includes_woken`.
     pub(super) fn request_swap_out(&mut self, includes_woken: bool) -> SwapOutRequest {
-        if self.sleepers.is_any_leaving() {
+        if self.sleepers.is_any_swapping_out() {
             return SwapOutRequest::UnderWay;
         }
         match self.take_longest_idle(self.frames.machine().now(), includes_woken) {
@@ -263,7 +263,7 @@ impl State {
         let execution = &mut self.expect_living(id).0.execution;
         execution.transition(RunState::AwaitingMemory);
         let deadline = execution.memory_deadline;
-        let is_none_falling_asleep = !self.sleepers.is_any_leaving();
+        let is_none_falling_asleep = !self.sleepers.is_any_swapping_out();
         let now = self.frames.machine().now();
         let may_idle = self.has_busy_cells(1) || self.has_deferred(now);
         let can_search = deadline.is_none() || self.sleepers.idle.has_candidates() || !may_idle;

@@ -154,7 +154,7 @@ impl Shared {
                         restore.finish().release(&mut state.frames);
                         return (state, true);
                     }
-                    match self.relieve(state, id, shortage, &mut attempts) {
+                    match self.free_memory_or_end_victim(state, id, shortage, &mut attempts) {
                         (relieved, true) => {
                             state = relieved;
                             continue;
@@ -184,7 +184,7 @@ impl Shared {
 
     /// Frees memory for a cell that wakes up; if nothing else helps, by the end of the cell that the policy chooses. `false`: nothing
     /// helps, or that cell is the one that wakes up, which has ended.
-    fn relieve<'a>(
+    fn free_memory_or_end_victim<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
         id: CellId,
@@ -197,7 +197,7 @@ impl Shared {
         let mut state = self.lock();
         let victim = state.victim().filter(|victim| shortage == Shortage::Machine && *victim != id);
         let Some(victim) = victim else {
-            state.lose(id, end_for(shortage));
+            state.end_unrestorable(id, end_for(shortage));
             return (state, false);
         };
         state.request_end(victim, End::MachineFull);
@@ -213,7 +213,7 @@ impl State {
     pub(super) fn request_wake(&mut self, id: CellId) {
         let State { cells, sleepers, notifications, .. } = self;
         if let Some(sleep) = cells.get_mut(id).and_then(|live| live.sleep.as_mut())
-            && !std::mem::replace(&mut sleep.is_wake_wanted, true)
+            && !std::mem::replace(&mut sleep.is_wake_requested, true)
         {
             sleepers.queue_wake(id);
             notifications.has_sleeper = true;
@@ -225,7 +225,7 @@ impl State {
     pub(super) fn take_record(&mut self, id: CellId) -> Option<StoredRecord> {
         let (live, _) = self.living(id)?;
         let sleep = live.sleep.as_mut()?;
-        match std::mem::replace(&mut sleep.stage, SleepStage::Returning) {
+        match std::mem::replace(&mut sleep.stage, SleepStage::SwappingIn) {
             SleepStage::Stored(record) => Some(record),
             other => {
                 sleep.stage = other;
@@ -239,7 +239,7 @@ impl State {
         let State { cells, frames, sleepers, notifications, .. } = self;
         let Some(live) = cells.get_mut(id) else { return Some(record) };
         let Some(sleep) = live.sleep.as_mut() else { return Some(record) };
-        (sleep.stage, sleep.is_wake_wanted) = (SleepStage::Stored(record), true);
+        (sleep.stage, sleep.is_wake_requested) = (SleepStage::Stored(record), true);
         if let Some(quota) = sleep.quota.take() {
             frames.set_quota(live.cell.memory.account(), quota);
         }
@@ -308,12 +308,12 @@ impl State {
 
     /// Ends a cell whose memory cannot be restored.
     fn end_lost_cell(&mut self, id: CellId, cause: &str) {
-        self.lose(id, End::Host(format!("the memory of the sleeping cell could not be restored: {cause}")));
+        self.end_unrestorable(id, End::Host(format!("the memory of the sleeping cell could not be restored: {cause}")));
     }
 
     /// Ends a cell that does not wake up.
-    fn lose(&mut self, id: CellId, end: End) {
-        self.sleepers.counters.lost += u64::from(self.living(id).is_some());
+    fn end_unrestorable(&mut self, id: CellId, end: End) {
+        self.sleepers.counters.restore_failures += u64::from(self.living(id).is_some());
         self.end(id, end);
     }
 }

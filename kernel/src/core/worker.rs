@@ -84,7 +84,7 @@ impl Worker {
     pub fn turn(&mut self) -> TurnOutcome {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.housekeeping(shared.serve_sleepers(shared.lock()));
-        if state.sleepers.waking() > 0 {
+        if state.sleepers.wake_count() > 0 {
             // An alarm or a frame has just woken a cell.
             state = shared.serve_sleepers(state);
         }

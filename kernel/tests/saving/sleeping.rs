@@ -123,7 +123,7 @@ fn masked_events_and_operators_do_not_run_a_sleeper() {
         lab.kernel.end(clone, End::Killed).expect("it lives");
         finish(&mut lab, id);
         let counters = lab.kernel.sleep_counters();
-        assert_eq!((counters.sleeps, counters.wakes, counters.lost), (4, 4, 0));
+        assert_eq!((counters.sleeps, counters.wakes, counters.restore_failures), (4, 4, 0));
     });
 }
 
