@@ -348,7 +348,7 @@ impl Operator for Kernel {
     }
 
     fn freeze(&self, cell: CellId, by_force: bool) -> Result<(), LaunchError> {
-        Ok(if by_force { self.force_freeze(cell) } else { self.ask_to_freeze(cell) }?)
+        Ok(if by_force { self.force_freeze(cell) } else { self.request_freeze(cell) }?)
     }
 
     fn withdraw_freeze(&self, cell: CellId) -> Result<bool, LaunchError> {

@@ -79,7 +79,7 @@ pub fn copy_output(
 
 /// Copies input to its end, or until the program closes it.
 fn feed(input: impl AsFd, port: &ConsolePort) -> Result<(), Errno> {
-    if !port.wait_until_wanted() {
+    if !port.wait_for_input_request() {
         return Ok(());
     }
     let mut piece = vec![0; PIECE];

@@ -23,7 +23,7 @@ impl Kernel {
     ///
     /// # Errors
     /// There is no such living cell.
-    pub fn ask_to_freeze(&self, id: CellId) -> Result<(), OperatorError> {
+    pub fn request_freeze(&self, id: CellId) -> Result<(), OperatorError> {
         self.invoke(Subject::Cell(id), Operation::Freeze(FreezeMode::Cooperative)).map(drop)
     }
 
@@ -122,7 +122,7 @@ impl State {
     pub(super) fn freeze(&mut self, id: CellId, is_noticed: bool) {
         if let Some((live, _)) = self.living(id) {
             live.cell.freeze_history = live.cell.freeze_history.after_own_freeze(is_noticed);
-            self.become_template(id);
+            self.finish_freeze(id);
         }
     }
 
@@ -132,11 +132,11 @@ impl State {
         if let Some((live, _)) = self.living(id) {
             let has_run = live.cell.counters.exits > 0;
             live.cell.freeze_history = live.cell.freeze_history.after_forced_freeze(now, has_run);
-            self.become_template(id);
+            self.finish_freeze(id);
         }
     }
 
-    fn become_template(&mut self, id: CellId) {
+    fn finish_freeze(&mut self, id: CellId) {
         self.end_start_phase(id);
         let Some((live, frames)) = self.living(id) else { return };
         // Requests to this cell do not apply to its clones.

@@ -352,6 +352,6 @@ pub(super) fn living_state(live: &LiveCell) -> ChildState {
         | RunState::Idle { .. }
         | RunState::Asleep { .. }
         | RunState::Throttled { .. }
-        | RunState::AwaitingMemory => ChildState::Started { wants_input: live.console.port().is_input_wanted() },
+        | RunState::AwaitingMemory => ChildState::Started { wants_input: live.console.port().is_input_requested() },
     }
 }

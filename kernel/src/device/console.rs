@@ -72,7 +72,7 @@ struct Buffers {
     input: VecDeque<u8>,
     input_closed: bool,
     /// The cell has requested input at least once.
-    input_wanted: bool,
+    input_requested: bool,
     output: VecDeque<(Stream, Vec<u8>)>,
     output_bytes: usize,
     output_closed: bool,
@@ -175,12 +175,12 @@ impl ConsolePort {
 
     /// Waits until the cell requests input for the first time, so that unwanted input is not taken from the host. `false`: the cell
     /// has ended without a request.
-    pub fn wait_until_wanted(&self) -> bool {
+    pub fn wait_for_input_request(&self) -> bool {
         let mut buffers = self.lock();
-        while !buffers.input_wanted && !buffers.output_closed {
+        while !buffers.input_requested && !buffers.output_closed {
             buffers = self.changed.wait(buffers).expect("no holder of a console's lock panics");
         }
-        buffers.input_wanted
+        buffers.input_requested
     }
 
     /// Closes a stream for reading: the cell's later writes to it complete as [`NO_READER`], and its unread output is dropped.
@@ -258,8 +258,8 @@ impl ConsolePort {
 /// Functions for a parent cell, under the kernel's lock: the caller wakes the cell itself.
 impl ConsolePort {
     /// Whether the cell has asked for input at least once.
-    pub(crate) fn is_input_wanted(&self) -> bool {
-        self.lock().input_wanted
+    pub(crate) fn is_input_requested(&self) -> bool {
+        self.lock().input_requested
     }
 
     /// Closes a stream for reading, as [`ConsolePort::close_stream`] does.
@@ -335,8 +335,8 @@ impl ConsolePort {
     /// Records that the cell asks for input.
     pub fn request_input(&self) {
         let mut buffers = self.lock();
-        if !buffers.input_wanted {
-            buffers.input_wanted = true;
+        if !buffers.input_requested {
+            buffers.input_requested = true;
             buffers.notify_listener();
             self.changed.notify_all();
         }

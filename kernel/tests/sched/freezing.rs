@@ -148,7 +148,7 @@ fn a_wait_for_a_cell_that_ignores_the_request_has_a_limit() {
         };
         let id = lab.launch(spin);
         // Inside its libOS for ever.
-        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.kernel.request_freeze(id).expect("it lives");
         (0..5).for_each(|_| _ = lab.turn(0));
         assert_eq!(lab.kernel.wait_frozen_for(id, Duration::from_millis(1)), Ok(false));
         lab.kernel.force_freeze(id).expect("it was started");
@@ -165,7 +165,7 @@ fn a_wait_for_a_cell_that_ignores_the_request_has_a_limit() {
         assert_eq!(lab.kernel.wait_frozen(clone), Ok(()));
         // If the cell ends instead, the error contains its end.
         let ending = lab.launch(|asm| _ = asm.call_kernel(exit(3)));
-        lab.kernel.ask_to_freeze(ending).expect("it lives");
+        lab.kernel.request_freeze(ending).expect("it lives");
         lab.run_all();
         assert_eq!(lab.kernel.wait_frozen(ending), Err(OperatorError::Ended { cell: ending, end: End::Exited { status: 3 } }));
         assert_eq!(lab.kernel.force_freeze(ending), Err(OperatorError::Ended { cell: ending, end: End::Exited { status: 3 } }));
@@ -199,14 +199,14 @@ fn a_cell_that_accepts_the_request_freezes_and_its_clones_have_no_request() {
     for mut lab in Lab::both() {
         let id = obedient(&lab);
         lab.turn(0);
-        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.kernel.request_freeze(id).expect("it lives");
         // Asked twice, and once more after it has frozen.
-        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.kernel.request_freeze(id).expect("it lives");
         lab.run_all();
         assert_eq!((lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(()), Ok(false)));
         lab.kernel.force_freeze(id).expect("it lives");
         assert_eq!(lab.kernel.is_forced(id), Ok(false));
-        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.kernel.request_freeze(id).expect("it lives");
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         lab.kernel.start(clone).expect("it was not started before");
         assert_eq!(lab.finish(clone).end, End::Exited { status: generation });
@@ -288,7 +288,7 @@ fn a_template_that_was_stopped_says_so_for_ever() {
         let image = lab.kernel.export(clone, &mut |_, _| ControlFlow::Continue(())).expect("it is a template");
         assert_eq!((image.is_forced(), lab.kernel.is_forced(clone)), (true, Ok(true)));
         let own = obedient(&lab);
-        lab.kernel.ask_to_freeze(own).expect("it lives");
+        lab.kernel.request_freeze(own).expect("it lives");
         lab.run_all();
         let image = lab.kernel.export(own, &mut |_, _| ControlFlow::Continue(())).expect("it is a template");
         assert!(!image.is_forced());
@@ -354,13 +354,13 @@ fn a_wish_that_is_withdrawn_is_not_granted() {
         let id = polite(&lab, 0);
         lab.run_all();
         // The event was shown already.
-        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.kernel.request_freeze(id).expect("it lives");
         lab.turn(0);
         assert_eq!(lab.kernel.withdraw_freeze(id), Ok(true));
         lab.run_all();
         assert_eq!(told(&lab, id), [0, 1]);
         // The event was not shown yet.
-        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.kernel.request_freeze(id).expect("it lives");
         assert_eq!(lab.kernel.withdraw_freeze(id), Ok(true));
         lab.run_all();
         assert_eq!(told(&lab, id), [0, 2]);
@@ -368,7 +368,7 @@ fn a_wish_that_is_withdrawn_is_not_granted() {
         lab.kernel.raise(id, Event::Freeze);
         lab.run_all();
         assert_eq!((told(&lab, id), lab.kernel.wait_frozen_for(id, Duration::ZERO)), ([0, 3], Ok(false)));
-        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.kernel.request_freeze(id).expect("it lives");
         lab.run_all();
         assert_eq!((lab.kernel.withdraw_freeze(id), lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(false), Ok(()), Ok(false)));
         // The request was to its source.
@@ -386,7 +386,7 @@ fn a_cell_says_of_its_clones_that_programs_in_them_do_not_notice() {
     for mut lab in Lab::both() {
         for (unaware, forced) in [(0, false), (1, true)] {
             let id = polite(&lab, unaware);
-            lab.kernel.ask_to_freeze(id).expect("it lives");
+            lab.kernel.request_freeze(id).expect("it lives");
             lab.run_all();
             assert_eq!((lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(()), Ok(forced)));
             let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
@@ -394,7 +394,7 @@ fn a_cell_says_of_its_clones_that_programs_in_them_do_not_notice() {
         }
         // Other values are refused, and the cell continues.
         let id = polite(&lab, 2);
-        lab.kernel.ask_to_freeze(id).expect("it lives");
+        lab.kernel.request_freeze(id).expect("it lives");
         lab.run_all();
         assert_eq!((lab.kernel.wait_frozen_for(id, Duration::ZERO), told(&lab, id)[1]), (Ok(false), 1));
     }

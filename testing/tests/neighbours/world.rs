@@ -143,7 +143,7 @@ impl CellNetwork {
     /// Freezes a running program, by a request or as it stands. Returns the root of its clones.
     pub fn freeze(&self, running: &Running, as_it_stands: bool) -> Root {
         let Shared { kernel, root } = self.shared;
-        let asked = if as_it_stands { kernel.force_freeze(running.id) } else { kernel.ask_to_freeze(running.id) };
+        let asked = if as_it_stands { kernel.force_freeze(running.id) } else { kernel.request_freeze(running.id) };
         assert_eq!(asked, Ok(()), "it has ended: {}", running.said());
         assert_eq!(kernel.wait_frozen_for(running.id, TIMEOUT), Ok(true), "it does not freeze: {}", running.said());
         // None of these programs requests a signal in its clones, so their random numbers are not guaranteed to differ.

@@ -172,7 +172,7 @@ fn the_operator_freezes_a_program_that_waits_or_computes() {
             let root = common::root(&mut lab, &APPLETS, &[]);
             let program = common::script(script, QUOTA, calls);
             let cell = begin(&mut lab, &root, &program, turns);
-            assert_eq!(lab.kernel.ask_to_freeze(cell), Ok(()), "{script}: it has ended");
+            assert_eq!(lab.kernel.request_freeze(cell), Ok(()), "{script}: it has ended");
             let said = said_by_clones(&mut lab, &root, cell, &program, b"word\n");
             // Shells do not notice that they were cloned.
             assert_eq!(lab.kernel.is_forced(cell), Ok(true));

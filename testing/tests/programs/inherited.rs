@@ -55,7 +55,7 @@ impl TemplateSource {
     }
 
     fn ask(&mut self) {
-        self.lab.kernel.ask_to_freeze(self.cell).expect("it lives");
+        self.lab.kernel.request_freeze(self.cell).expect("it lives");
         self.lab.run_all();
     }
 

@@ -11,7 +11,7 @@ pub(crate) struct ConsoleChunk {
     /// Input that the cell has not taken.
     input: Vec<u8>,
     is_input_closed: bool,
-    is_input_wanted: bool,
+    is_input_requested: bool,
     /// Output with the tags of its streams.
     output: Vec<(u32, Vec<u8>)>,
     /// The tags of streams without a reader.
@@ -47,7 +47,7 @@ impl ConsolePort {
         ConsoleChunk {
             input: buffers.input.range(range).copied().collect(),
             is_input_closed: buffers.input_closed,
-            is_input_wanted: buffers.input_wanted,
+            is_input_requested: buffers.input_requested,
             output,
             closed_streams: buffers.closed_streams.iter().map(|stream| stream.tag()).collect(),
         }
@@ -75,7 +75,7 @@ impl ConsolePort {
             }
         }
         buffers.input.extend(chunk.input);
-        (buffers.input_closed, buffers.input_wanted) = (chunk.is_input_closed, chunk.is_input_wanted);
+        (buffers.input_closed, buffers.input_requested) = (chunk.is_input_closed, chunk.is_input_requested);
         buffers.is_changed = true;
         true
     }
