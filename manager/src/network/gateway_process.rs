@@ -29,15 +29,15 @@ pub(super) struct SharedResources<'a> {
 }
 
 /// Runs a gateway, and returns the exit status of its process.
-pub(super) fn run(order: &GatewayConfig, bound: Option<&Gateway>, ends: SharedResources<'_>, launcher: Pid) -> u8 {
-    let message = match work(order, bound, ends, launcher) {
+pub(super) fn run(request: &GatewayConfig, bound: Option<&Gateway>, ends: SharedResources<'_>, launcher: Pid) -> u8 {
+    let message = match work(request, bound, ends, launcher) {
         Ok(report) => GatewayMessage::Stopped(Box::new(report)),
         Err(error) => GatewayMessage::Failed(error.to_string()),
     };
     u8::from(send_message(ends.control, &message).is_err())
 }
 
-fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: SharedResources<'_>, launcher: Pid) -> io::Result<GatewayReport> {
+fn work(request: &GatewayConfig, bound: Option<&Gateway>, ends: SharedResources<'_>, launcher: Pid) -> io::Result<GatewayReport> {
     let _ = rustix::thread::set_name(c"gateway");
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(launcher) {
@@ -46,7 +46,7 @@ fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: SharedResources<'_
     let control = ends.control.try_clone()?;
     // This process has no standard streams that anything reads.
     std::panic::set_hook(Box::new(move |what| _ = send_message(&control, &GatewayMessage::Failed(format!("it panicked: {what}")))));
-    let GatewayConfig { mut addresses, rules, resolvers, descriptors, listeners: _ } = order.clone();
+    let GatewayConfig { mut addresses, rules, resolvers, descriptors, listeners: _ } = request.clone();
     addresses.dhcp_address = |mac| Mac(mac).address4();
     let gateway = match bound {
         Some(bound) => bound.duplicate()?,

@@ -12,8 +12,8 @@
 use super::error::{NetworkError, StartError};
 use super::gateway_process::{self, SharedResources};
 use super::messages::{
-    Answer, GatewayConfig, GatewayListeners, GatewayMessage, LauncherRequest, ListenersId, MESSAGE_MAX, decode, encode, receive_message,
-    send_message,
+    GatewayConfig, GatewayListeners, GatewayMessage, LauncherReply, LauncherRequest, ListenersId, MESSAGE_MAX, decode, encode,
+    receive_message, send_message,
 };
 use pando_confine::{ConfineError, Needs, Paths, Ports};
 use pando_gateway::{BindError, Gateway, PortForward};
@@ -113,10 +113,10 @@ impl Launcher {
 
     /// Closes listening sockets that gateways used.
     pub(super) fn close(&self, listeners: ListenersId) {
-        let Ok(order) = encode(&LauncherRequest::Close(listeners)) else { return };
+        let Ok(request) = encode(&LauncherRequest::Close(listeners)) else { return };
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         // If the launcher has ended, the sockets are closed already.
-        let _ = retry_on_intr(|| send(&connection.socket, &order, SendFlags::NOSIGNAL));
+        let _ = retry_on_intr(|| send(&connection.socket, &request, SendFlags::NOSIGNAL));
     }
 
     /// Starts a gateway.
@@ -124,13 +124,13 @@ impl Launcher {
     /// # Errors
     /// A port forward cannot listen, the host has no process or descriptor for it, or the launcher has ended.
     pub(super) fn start_gateway(&self, config: &GatewayConfig) -> Result<GatewayLink, StartError> {
-        let order = encode(&LauncherRequest::Start(config.clone()))?;
+        let request = encode(&LauncherRequest::Start(config.clone()))?;
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let LauncherConnection { socket, is_lost } = &mut *connection;
         if std::mem::replace(is_lost, true) {
             return Err(io::Error::other("the process that starts gateways does not answer").into());
         }
-        retry_on_intr(|| send(&*socket, &order, SendFlags::NOSIGNAL))?;
+        retry_on_intr(|| send(&*socket, &request, SendFlags::NOSIGNAL))?;
         let mut room = vec![0; MESSAGE_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED))];
         let mut passed = RecvAncillaryBuffer::new(&mut space);
@@ -144,9 +144,9 @@ impl Launcher {
         *is_lost = false;
         drop(connection);
         let (forwards, virtual_hosts) = match decode(&room[..length.min(MESSAGE_MAX)])? {
-            Answer::Started { forwards, virtual_hosts } => (forwards, virtual_hosts),
-            Answer::NotListening(reason) => return Err(StartError::NotListening(reason)),
-            Answer::Failed(reason) => return Err(io::Error::other(reason).into()),
+            LauncherReply::Started { forwards, virtual_hosts } => (forwards, virtual_hosts),
+            LauncherReply::NotListening(reason) => return Err(StartError::NotListening(reason)),
+            LauncherReply::Failed(reason) => return Err(io::Error::other(reason).into()),
         };
         let rights = passed.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
@@ -166,13 +166,13 @@ fn pair() -> io::Result<[OwnedFd; 2]> {
 }
 
 /// Runs the launcher: starts gateways on request, until the process of cells closes its end. Returns the exit status.
-fn serve(orders: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) -> u8 {
+fn serve(requests: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) -> u8 {
     // A launcher whose gateways have no forwards of their own listens for cells.
     let confined = confine(ports, limit, bound.is_none());
     let mut children: Vec<Child> = Vec::new();
     let mut listening: HashMap<ListenersId, Gateway> = HashMap::new();
     loop {
-        let mut watched = vec![PollFd::new(orders, PollFlags::IN)];
+        let mut watched = vec![PollFd::new(requests, PollFlags::IN)];
         for Child { process, control, killed } in &children {
             watched.push(PollFd::new(process, PollFlags::IN));
             // After the kill, wait only for the process's end.
@@ -194,7 +194,7 @@ fn serve(orders: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) 
         if !ordered {
             continue;
         }
-        let config = match receive_message(orders, RecvFlags::empty()) {
+        let config = match receive_message(requests, RecvFlags::empty()) {
             Ok(Some(LauncherRequest::Start(config))) => config,
             Ok(Some(LauncherRequest::Close(listeners))) => {
                 listening.remove(&listeners);
@@ -206,7 +206,7 @@ fn serve(orders: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) 
             Ok(()) => listen(&config, &mut listening).and_then(|listeners| Ok(start(&config, bound.or(listeners))?)),
             Err(error) => Err(io::Error::other(error.to_string()).into()),
         };
-        if answer(orders, started, &mut children).is_err() {
+        if answer(requests, started, &mut children).is_err() {
             break;
         }
     }
@@ -248,7 +248,7 @@ fn confine(ports: Ports, limit: usize, publishing: bool) -> Result<(), ConfineEr
 }
 
 /// A gateway that was started, with the descriptors for the process of cells.
-struct Started {
+struct NewGateway {
     child: Child,
     passed: [OwnedFd; PASSED],
     forwards: Vec<PortForward>,
@@ -256,7 +256,7 @@ struct Started {
 }
 
 /// Starts a gateway's process.
-fn start(order: &GatewayConfig, bound: Option<&Gateway>) -> io::Result<Started> {
+fn start(request: &GatewayConfig, bound: Option<&Gateway>) -> io::Result<NewGateway> {
     let memory = create_rings()?;
     let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let (own, gateway) = (event()?, event()?);
@@ -265,28 +265,28 @@ fn start(order: &GatewayConfig, bound: Option<&Gateway>) -> io::Result<Started> 
     kept.extend(bound.iter().flat_map(|bound| bound.descriptors()));
     let launcher = rustix::process::getpid();
     let ends = SharedResources { memory: &memory, owner: &own, own: &gateway, control: &control };
-    let process = fork(&kept, || gateway_process::run(order, bound, ends, launcher))?;
+    let process = fork(&kept, || gateway_process::run(request, bound, ends, launcher))?;
     let process = Pid::from_raw(process).ok_or_else(|| io::Error::other("a process without a number"))?;
     let process = pidfd_open(process, PidfdFlags::empty())?;
     let forwards = bound.iter().flat_map(|bound| bound.forwards()).collect();
     let virtual_hosts = bound.and_then(Gateway::virtual_hosts);
-    Ok(Started { child: Child { process, control, killed: false }, passed: [memory, own, gateway, theirs], forwards, virtual_hosts })
+    Ok(NewGateway { child: Child { process, control, killed: false }, passed: [memory, own, gateway, theirs], forwards, virtual_hosts })
 }
 
 /// Answers an order.
-fn answer(orders: &OwnedFd, started: Result<Started, StartError>, children: &mut Vec<Child>) -> io::Result<()> {
-    let Started { child, passed, forwards, virtual_hosts } = match started {
+fn answer(requests: &OwnedFd, started: Result<NewGateway, StartError>, children: &mut Vec<Child>) -> io::Result<()> {
+    let NewGateway { child, passed, forwards, virtual_hosts } = match started {
         Ok(started) => started,
-        Err(StartError::NotListening(reason)) => return send_message(orders, &Answer::NotListening(reason)),
-        Err(StartError::Host(error)) => return send_message(orders, &Answer::Failed(error.to_string())),
+        Err(StartError::NotListening(reason)) => return send_message(requests, &LauncherReply::NotListening(reason)),
+        Err(StartError::Host(error)) => return send_message(requests, &LauncherReply::Failed(error.to_string())),
     };
     children.push(child);
-    let bytes = encode(&Answer::Started { forwards, virtual_hosts })?;
+    let bytes = encode(&LauncherReply::Started { forwards, virtual_hosts })?;
     let passed = passed.each_ref().map(AsFd::as_fd);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&passed));
-    retry_on_intr(|| sendmsg(orders, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL))?;
+    retry_on_intr(|| sendmsg(requests, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 

@@ -16,7 +16,7 @@ pub(super) const MESSAGE_MAX: usize = 128 << 10;
 /// A request to the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum LauncherRequest {
-    /// Start a gateway. The launcher answers with an [`Answer`].
+    /// Start a gateway. The launcher answers with an [`LauncherReply`].
     Start(GatewayConfig),
     /// Close the listening sockets of a cell that has ended. There is no answer.
     Close(ListenersId),
@@ -24,7 +24,7 @@ pub(super) enum LauncherRequest {
 
 /// The launcher's answer to a request to start a gateway.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum LauncherReply {
     /// It runs. The addresses have the ports that the host chose.
     Started {
         /// Its port forwards.
