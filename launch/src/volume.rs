@@ -75,7 +75,7 @@ impl Disk for ImageDisk {
         self.image.blocks()
     }
 
-    fn run(&self, first: BlockNumber) -> u64 {
+    fn contiguous_blocks(&self, first: BlockNumber) -> u64 {
         self.image.run(first.0.into())
     }
 

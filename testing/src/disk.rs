@@ -96,7 +96,7 @@ impl Disk for TestDisk {
         self.blocks.into()
     }
 
-    fn run(&self, first: BlockNumber) -> u64 {
+    fn contiguous_blocks(&self, first: BlockNumber) -> u64 {
         let end = self.progress().run.map_or(self.blocks, |run| (first.0 / run + 1) * run);
         u64::from(end - first.0)
     }

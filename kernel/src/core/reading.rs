@@ -46,7 +46,7 @@ fn read(disk: &dyn Disk, arena: &Arena, reading: &BlockRead, buffer: &mut Vec<u8
     let requested = reading.requested().number.0;
     let (mut start, last) = reading.ends();
     // The disk's answer is not trusted.
-    let behind = |first: u32| u64::from(first).saturating_add(disk.run(BlockNumber(first)).max(1));
+    let behind = |first: u32| u64::from(first).saturating_add(disk.contiguous_blocks(BlockNumber(first)).max(1));
     while behind(start) <= requested.into() {
         start = behind(start) as u32;
     }

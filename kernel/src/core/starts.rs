@@ -36,7 +36,7 @@ impl Kernel {
         let end = source.blocks().min(blocks.end.0.into()) as u32;
         let (mut next, mut buffer) = (blocks.start.0, Vec::new());
         while next < end {
-            let count = source.run(BlockNumber(next)).clamp(1, PREFETCH_BLOCKS.min(u64::from(end - next))) as u32;
+            let count = source.contiguous_blocks(BlockNumber(next)).clamp(1, PREFETCH_BLOCKS.min(u64::from(end - next))) as u32;
             let mut state = shared.lock();
             if !state.frames.has_room_for_blocks(count.into()) {
                 return;

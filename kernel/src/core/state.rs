@@ -282,7 +282,7 @@ impl State {
 
     /// Notifies cells of frames that have arrived for them.
     pub(super) fn wake_receivers(&mut self) {
-        for id in self.networks.take_woken() {
+        for id in self.networks.take_cells_to_notify() {
             self.notifications.has_woken_receiver |= self.raise(id, Event::Network);
         }
     }

@@ -19,7 +19,7 @@ pub trait Disk: Send + Sync {
 
     /// How many blocks from `first` on should be read together. The run does not extend into another source, which may be slow or
     /// lost. At least one.
-    fn run(&self, first: BlockNumber) -> u64 {
+    fn contiguous_blocks(&self, first: BlockNumber) -> u64 {
         self.blocks().saturating_sub(first.0.into()).max(1)
     }
 

@@ -58,7 +58,7 @@ pub struct Addresses {
 
 /// The address ranges of a network: the router has the first address, then each port has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
+pub struct AddressPool {
     /// The network's IPv4 address, with a 16-bit prefix.
     pub v4: Ipv4Addr,
     /// The network's IPv6 address, with a 64-bit prefix.
@@ -74,14 +74,14 @@ const PREFIX6: u8 = 64;
 /// The router's number in its network; 0 is the network itself.
 const ROUTER: u16 = 1;
 
-impl Default for Pool {
+impl Default for AddressPool {
     /// Ranges of private networks that hosts seldom use (RFC 1918, RFC 4193).
-    fn default() -> Pool {
-        Pool { v4: Ipv4Addr::new(10, 77, 0, 0), v6: Ipv6Addr::new(0xfd70, 0x616e, 0x646f, 0, 0, 0, 0, 0) }
+    fn default() -> AddressPool {
+        AddressPool { v4: Ipv4Addr::new(10, 77, 0, 0), v6: Ipv6Addr::new(0xfd70, 0x616e, 0x646f, 0, 0, 0, 0, 0) }
     }
 }
 
-impl Pool {
+impl AddressPool {
     /// The router's addresses.
     #[must_use]
     pub fn router(&self) -> Addresses {

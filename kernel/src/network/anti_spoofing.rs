@@ -152,7 +152,7 @@ fn names_other_address(packet: &[u8], at: usize, own: &Addresses) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::address::Pool;
+    use super::super::address::AddressPool;
     use super::passes_filter;
 
     fn frame(source: [u8; 6], kind: [u8; 2], packet: &[u8]) -> Vec<u8> {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_cell_sends_from_its_own_addresses_only() {
-        let (own, other) = (Pool::default().port(3).expect("there is room"), Pool::default().port(4).expect("there is room"));
+        let (own, other) = (AddressPool::default().port(3).expect("there is room"), AddressPool::default().port(4).expect("there is room"));
         let mut ip4 = [0; 20];
         for (source, genuine) in [(own.v4, true), (other.v4, false), ([0; 4].into(), false)] {
             ip4[12..16].copy_from_slice(&source.octets());
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_cell_without_an_address_may_only_ask_for_one() {
-        let own = Pool::default().port(3).expect("there is room");
+        let own = AddressPool::default().port(3).expect("there is room");
         let mut packet = [0; 28];
         (packet[0], packet[9]) = (0x45, 17);
         packet[16..20].fill(255);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_cell_advertises_no_other_neighbour_of_ipv6() {
-        let (own, other) = (Pool::default().port(3).expect("there is room"), Pool::default().port(4).expect("there is room"));
+        let (own, other) = (AddressPool::default().port(3).expect("there is room"), AddressPool::default().port(4).expect("there is room"));
         let packet = |next: u8, more: &[u8]| {
             let mut header = [0; 40];
             header[6] = next;
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_cell_gives_no_other_an_address() {
-        let own = Pool::default().port(3).expect("there is room");
+        let own = AddressPool::default().port(3).expect("there is room");
         let packet4 = |from: u8, to: u8| {
             let mut packet = [0; 28];
             (packet[0], packet[9], packet[21], packet[23]) = (0x45, 17, from, to);

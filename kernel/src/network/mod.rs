@@ -20,7 +20,7 @@ pub use queue::{PacketScheduler, RoundRobin};
 use crate::cell::CellId;
 use crate::cell::traffic::Traffic;
 use crate::limits::MAX_NETWORKS;
-use address::{Addresses, Pool};
+use address::{AddressPool, Addresses};
 use buffers::Buffers;
 use bytes::Bytes;
 use link::Link;
@@ -49,7 +49,7 @@ pub struct NetworkConfig {
     /// Name for operators; empty: it has no name.
     pub name: String,
     /// Addresses of its cells.
-    pub pool: Pool,
+    pub pool: AddressPool,
     /// MTU: bytes of the largest packet.
     pub mtu: u16,
     /// Seed of the random behaviour of links.
@@ -60,7 +60,7 @@ pub struct NetworkConfig {
 
 impl Default for NetworkConfig {
     fn default() -> NetworkConfig {
-        NetworkConfig { name: String::new(), pool: Pool::default(), mtu: u16::MAX, seed: 0, is_isolated: false }
+        NetworkConfig { name: String::new(), pool: AddressPool::default(), mtu: u16::MAX, seed: 0, is_isolated: false }
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) struct Networks {
     switches: SwitchTable,
     named: BTreeMap<String, NetworkId>,
     /// Cells with new frames that were not notified yet.
-    woken: Vec<CellId>,
+    cells_to_notify: Vec<CellId>,
 }
 
 impl Networks {
@@ -209,8 +209,8 @@ impl Networks {
 
     /// Sends a frame from a port. Returns the number of ports that it may go to: its cost.
     pub(crate) fn send(&mut self, port: PortId, frame: Bytes, now: Nanos) -> usize {
-        let Networks { switches, woken, .. } = self;
-        switches.get_mut(port.network).map_or(1, |switch| switch.send(port.index, frame, now, woken))
+        let Networks { switches, cells_to_notify, .. } = self;
+        switches.get_mut(port.network).map_or(1, |switch| switch.send(port.index, frame, now, cells_to_notify))
     }
 
     /// The destination to which a frame of `length` bytes beginning with `head` may be copied from memory to memory, and its port.
@@ -222,10 +222,10 @@ impl Networks {
 
     /// Counts a frame of `length` bytes that took the shortcut. `must_notify`: the receiver must be notified.
     pub(crate) fn note_shortcut(&mut self, from: PortId, to: PortId, length: usize, must_notify: bool) {
-        let Networks { switches, woken, .. } = self;
+        let Networks { switches, cells_to_notify, .. } = self;
         let switch = switches.get_mut(from.network);
         let cell = switch.and_then(|switch| switch.note_shortcut(from.index, to.index, length));
-        woken.extend(cell.filter(|_| must_notify));
+        cells_to_notify.extend(cell.filter(|_| must_notify));
     }
 
     /// The next frame in a port's queue, without removing it.
@@ -259,8 +259,8 @@ impl Networks {
 
     /// Delivers the delayed frames that are due.
     pub(crate) fn advance(&mut self, now: Nanos) {
-        let Networks { switches, woken, .. } = self;
-        switches.slots.iter_mut().filter_map(|(_, switch)| switch.as_mut()).for_each(|switch| switch.advance(now, woken));
+        let Networks { switches, cells_to_notify, .. } = self;
+        switches.slots.iter_mut().filter_map(|(_, switch)| switch.as_mut()).for_each(|switch| switch.advance(now, cells_to_notify));
     }
 
     /// Arrival time of the next delayed frame.
@@ -270,7 +270,7 @@ impl Networks {
     }
 
     /// Takes the cells to be notified of frames.
-    pub(crate) fn take_woken(&mut self) -> Vec<CellId> {
-        std::mem::take(&mut self.woken)
+    pub(crate) fn take_cells_to_notify(&mut self) -> Vec<CellId> {
+        std::mem::take(&mut self.cells_to_notify)
     }
 }

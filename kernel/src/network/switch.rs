@@ -239,15 +239,15 @@ impl Switch {
     }
 
     /// Sends a frame from a port through its anti-spoofing filter and its link. Returns how many ports it may go to.
-    pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) -> usize {
+    pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, cells_to_notify: &mut Vec<CellId>) -> usize {
         let is_group = frame.first().is_some_and(|first| first & 1 != 0);
         let fan_out = if is_group && !self.is_confined(index) { self.ports.len() } else { 1 + self.host_ports.len() };
         let fan_out = fan_out + self.captures.len();
-        self.receive(index, frame, now, woken);
+        self.receive(index, frame, now, cells_to_notify);
         fan_out
     }
 
-    fn receive(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) {
+    fn receive(&mut self, index: u32, frame: Bytes, now: Nanos, cells_to_notify: &mut Vec<CellId>) {
         let largest = self.largest();
         let Some(port) = self.port(index) else { return };
         port.traffic.sent.add(frame.len());
@@ -260,7 +260,7 @@ impl Switch {
             return;
         }
         match port.link.transmit(frame.len(), now) {
-            Forwarding::Now => self.forward(index, &frame, now, woken),
+            Forwarding::Now => self.forward(index, &frame, now, cells_to_notify),
             Forwarding::Later(arrival, duplicate) => {
                 port.link.in_transit += frame.len();
                 let (serial, taken) = (port.serial, frame.len());
@@ -282,7 +282,7 @@ impl Switch {
         self.delayed.peek().map(|Reverse(delayed)| delayed.arrival)
     }
 
-    pub(super) fn advance(&mut self, now: Nanos, woken: &mut Vec<CellId>) {
+    pub(super) fn advance(&mut self, now: Nanos, cells_to_notify: &mut Vec<CellId>) {
         // Frames beyond the budget stay due; others run first.
         let mut budget = CARD_STEP;
         while budget > 0
@@ -293,16 +293,16 @@ impl Switch {
             match self.port(sender).filter(|port| port.serial == serial) {
                 Some(port) => {
                     port.link.in_transit -= taken;
-                    self.forward(sender, &frame, now, woken);
+                    self.forward(sender, &frame, now, cells_to_notify);
                 }
                 // Its sender is unplugged; the frame is still delivered, as it may be a connection's last.
-                None => self.forward(NO_PORT, &frame, now, woken),
+                None => self.forward(NO_PORT, &frame, now, cells_to_notify),
             }
         }
     }
 
     /// Forwards a frame to its destinations.
-    fn forward(&mut self, sender: u32, frame: &Bytes, now: Nanos, woken: &mut Vec<CellId>) {
+    fn forward(&mut self, sender: u32, frame: &Bytes, now: Nanos, cells_to_notify: &mut Vec<CellId>) {
         let Some((target, rest)) = frame.split_first_chunk::<6>() else { return };
         let Some(source) = rest.first_chunk::<6>() else { return };
         let (target, source) = (Mac(*target), Mac(*source));
@@ -311,19 +311,19 @@ impl Switch {
         let known = self.mac_table.get(&target).copied().filter(|_| !target.is_group());
         if self.is_confined(sender) {
             let targets = self.host_ports.clone().into_iter().filter(|host_port| known.is_none_or(|known| known == *host_port));
-            return targets.for_each(|host_port| self.deliver(host_port, sender, frame, woken));
+            return targets.for_each(|host_port| self.deliver(host_port, sender, frame, cells_to_notify));
         }
         // A request for the address of one cell (ARP, neighbour solicitation) disturbs no other cell.
         match known.or_else(|| self.requested_port(frame)) {
-            Some(port) => self.deliver(port, sender, frame, woken),
+            Some(port) => self.deliver(port, sender, frame, cells_to_notify),
             None if target.is_group() => {
                 for index in 0..self.ports.len() as u32 {
                     if self.port(index).is_some_and(|port| !port.is_asleep) {
-                        self.deliver(index, sender, frame, woken);
+                        self.deliver(index, sender, frame, cells_to_notify);
                     }
                 }
             }
-            None => (0..self.host_ports.len()).for_each(|at| self.deliver(self.host_ports[at], sender, frame, woken)),
+            None => (0..self.host_ports.len()).for_each(|at| self.deliver(self.host_ports[at], sender, frame, cells_to_notify)),
         }
     }
 
@@ -339,7 +339,7 @@ impl Switch {
     }
 
     /// Queues a frame at a port, and notifies the owner if the queue was empty.
-    fn deliver(&mut self, index: u32, sender: u32, frame: &Bytes, woken: &mut Vec<CellId>) {
+    fn deliver(&mut self, index: u32, sender: u32, frame: &Bytes, cells_to_notify: &mut Vec<CellId>) {
         if index == sender {
             return;
         }
@@ -349,7 +349,7 @@ impl Switch {
         port.traffic.max_waiting.raise(port.queue.waiting());
         match &port.owner {
             _ if !was_empty => {}
-            Owner::Cell(cell) => woken.push(*cell),
+            Owner::Cell(cell) => cells_to_notify.push(*cell),
             Owner::HostPort(wake) => wake(),
         }
     }
