@@ -13,7 +13,7 @@ pub struct Limits {
     /// Its memory, tables included.
     pub memory: Option<PageCount>,
     /// Its share of one core.
-    pub share: Option<CpuLimit>,
+    pub cpu_limit: Option<CpuLimit>,
     /// Its CPU weight among its siblings.
     pub weight: Option<Weight>,
     /// Bytes of its standard output and standard error together.
@@ -33,7 +33,7 @@ impl Limits {
     /// # Errors
     /// The cell has ended.
     pub fn apply(&self, operator: &dyn Operator, cell: CellId) -> Result<(), LaunchError> {
-        self.share.map_or(Ok(()), |share| operator.set_cpu_limit(cell, share))?;
+        self.cpu_limit.map_or(Ok(()), |cpu_limit| operator.set_cpu_limit(cell, cpu_limit))?;
         self.weight.map_or(Ok(()), |weight| operator.set_weight(cell, weight))
     }
 }

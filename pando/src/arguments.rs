@@ -342,7 +342,7 @@ impl From<&LimitOptions> for Limits {
     fn from(options: &LimitOptions) -> Limits {
         let LimitOptions { memory, cpus, cpu_weight, output_limit, timeout } = *options;
         let (memory, output) = (memory.map(Size::pages), output_limit.map(Size::in_bytes));
-        Limits { memory, share: cpus, weight: cpu_weight, output, time: timeout }
+        Limits { memory, cpu_limit: cpus, weight: cpu_weight, output, time: timeout }
     }
 }
 

@@ -46,14 +46,14 @@ impl Budget {
     }
 
     /// Whether the limit is exceeded.
-    pub(crate) fn is_short(&self) -> bool {
+    pub(crate) fn is_exceeded(&self) -> bool {
         self.used() > self.limit
     }
 }
 
 impl Charge {
     /// An empty charge of the same budget.
-    pub(crate) fn fresh(&self) -> Charge {
+    pub(crate) fn empty_charge(&self) -> Charge {
         self.budget.charge()
     }
 
@@ -70,8 +70,8 @@ impl Charge {
     }
 
     /// Whether the budget's limit is exceeded.
-    pub(crate) fn is_short(&self) -> bool {
-        self.budget.is_short()
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.budget.is_exceeded()
     }
 }
 

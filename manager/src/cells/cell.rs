@@ -82,7 +82,7 @@ pub struct ManagedCell {
 pub(super) struct CellState {
     pub(super) log: Log,
     /// It was terminated because the logs of all cells exceeded their budget.
-    is_cut: bool,
+    has_exceeded_log_budget: bool,
     /// Its output exceeded its limit. It may have ended by itself before that was noticed.
     has_exceeded_output: bool,
     /// Why the service terminated it.
@@ -110,7 +110,7 @@ impl CellState {
         CellState {
             output_start: log.written(),
             log,
-            is_cut: false,
+            has_exceeded_log_budget: false,
             has_exceeded_output: false,
             cause: None,
             is_stopped: false,
@@ -310,9 +310,9 @@ impl ManagedCell {
             state.log.push(stream, &bytes, kept);
         }
         state.has_exceeded_output |= exceeds;
-        let is_short = state.log.is_short();
+        let is_exceeded = state.log.is_exceeded();
         drop(state);
-        if exceeds || (is_short && !self.make_way(manager)) {
+        if exceeds || (is_exceeded && !self.free_log_memory(manager)) {
             // It may have ended by itself.
             let _ = self.operator.end(self.cell, End::OutputLimit);
         }
@@ -321,24 +321,24 @@ impl ManagedCell {
 
     /// Frees memory if the logs of all cells exceed their budget: removes ended cells first, then the start of this log. `false` if
     /// nothing of this log may be dropped.
-    fn make_way(&self, manager: &Manager) -> bool {
+    fn free_log_memory(&self, manager: &Manager) -> bool {
         manager.remove_ended();
         let mut state = self.lock();
         let first = self.readers.first();
         let is_promised = self.spec.limits.output.is_some() && first.is_none();
         if is_promised {
-            state.is_cut = state.log.is_short();
-            return !state.is_cut;
+            state.has_exceeded_log_budget = state.log.is_exceeded();
+            return !state.has_exceeded_log_budget;
         }
-        state.log.make_way(first.unwrap_or(u64::MAX));
+        state.log.free_log_memory(first.unwrap_or(u64::MAX));
         true
     }
 
     /// Its outcome, after it has ended. Blocks briefly at most.
     fn outcome(&self) -> CellOutcome {
-        let (cause, is_cut, has_exceeded_output) = {
+        let (cause, has_exceeded_log_budget, has_exceeded_output) = {
             let state = self.lock();
-            (state.cause, state.is_cut, state.has_exceeded_output)
+            (state.cause, state.has_exceeded_log_budget, state.has_exceeded_output)
         };
         let time = self.since.elapsed();
         let unknown = |message| CellOutcome {
@@ -358,7 +358,7 @@ impl ManagedCell {
         let is_killed = end == End::Killed;
         let (reason, exit_status, message) = match cause.filter(|_| is_killed).unwrap_or_else(|| EndReason::from(&end)) {
             EndReason::Frozen => (EndReason::Frozen, 0, FROZEN.into()),
-            EndReason::OutputLimit if is_cut => (EndReason::LogLimit, exit_status(&end), LOG_LIMIT.into()),
+            EndReason::OutputLimit if has_exceeded_log_budget => (EndReason::LogLimit, exit_status(&end), LOG_LIMIT.into()),
             reason => (reason, exit_status(&end), end.to_string()),
         };
         let (cpu, peak, exits) = (outcome.counters.cpu, outcome.usage.peak, outcome.counters.exits);
@@ -500,7 +500,7 @@ impl ManagedCell {
     }
 
     /// Waits until it has ended.
-    pub async fn ended(&self) -> CellOutcome {
+    pub async fn wait_ended(&self) -> CellOutcome {
         self.changed.wait_for(|| self.lock().outcome.clone()).await
     }
 
@@ -537,7 +537,7 @@ impl ManagedCell {
     }
 
     /// Waits until a client has asked it to end.
-    pub(super) async fn stopped(&self) {
+    pub(super) async fn wait_stopped(&self) {
         self.changed.wait_for(|| self.is_stopped().then_some(())).await;
     }
 

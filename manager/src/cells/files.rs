@@ -97,7 +97,7 @@ impl FileTemplates {
     /// Unloads templates without clones, the least recently used first, while all together exceed their budget of descriptors. Returns
     /// whether that suffices.
     fn free_descriptors(&self) -> bool {
-        while self.descriptors.is_short() {
+        while self.descriptors.is_exceeded() {
             let mut all = lock(&self.loaded);
             let idle = all.iter().filter(|(_, loaded)| Arc::strong_count(loaded) == 1);
             let oldest = idle.min_by_key(|(_, loaded)| loaded.used.load(Ordering::Relaxed)).map(|(path, _)| path.clone());
@@ -155,7 +155,7 @@ impl FileTemplates {
     }
 
     /// Unloads templates whose files were removed or replaced; their clones continue.
-    fn tidy(&self) {
+    fn unload_stale(&self) {
         let known: BTreeMap<PathBuf, Option<FileVersion>> =
             lock(&self.loaded).iter().map(|(path, loaded)| (path.clone(), loaded.version)).collect();
         let is_outdated = |path: &PathBuf, known: &Option<FileVersion>| file_version(path).is_ok_and(|version| version != *known);
@@ -177,13 +177,13 @@ impl FileTemplates {
 }
 
 impl TemplateProvider for FileTemplates {
-    fn ready(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
+    fn find_loaded(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
         self.find(&self.store.pick_variant(name))
     }
 
     /// Loads a random variant of the template of this name.
     fn load(&self, name: &TemplateName) -> Result<LoadState, ManagerError> {
-        self.tidy();
+        self.unload_stale();
         let path = self.store.pick_variant(name);
         if let Some(loaded) = self.find(&path)? {
             return Ok(LoadState::Ready(loaded));
@@ -237,7 +237,7 @@ impl TemplateProvider for FileTemplates {
         let replaced = self.store.view_images(&name);
         let created = plan.create(context, &mut keep, &|_| ());
         // A replaced template that is loaded needs its images until then.
-        self.tidy();
+        self.unload_stale();
         self.store.remove_unused_views(replaced);
         self.store.remove_leftover_views();
         created.map_err(|error| with_output(error, &output))
@@ -274,7 +274,7 @@ impl TemplateProvider for FileTemplates {
     }
 
     fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
-        self.store.remove(name, || self.tidy())?;
+        self.store.remove(name, || self.unload_stale())?;
         self.store.remove_leftover_views();
         Ok(())
     }

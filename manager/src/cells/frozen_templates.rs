@@ -72,7 +72,7 @@ impl FrozenTemplates {
 }
 
 impl TemplateProvider for FrozenTemplates {
-    fn ready(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
+    fn find_loaded(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
         Ok(self.find(name))
     }
 

@@ -34,7 +34,7 @@ pub(super) async fn watch(cell: Arc<ManagedCell>, timeout: Duration) {
     let (mut before, mut cpu, mut since, mut checked) = (usage(&cell), cell.cpu(), Instant::now(), Instant::now());
     loop {
         tokio::select! {
-            _ = cell.ended() => return,
+            _ = cell.wait_ended() => return,
             () = tokio::time::sleep(interval) => {}
         }
         let (now, used) = (usage(&cell), cell.cpu());

@@ -95,7 +95,7 @@ impl Log {
 
     /// A log without bytes that begins where this one ends.
     pub(crate) fn empty_copy(&self) -> Log {
-        Log { written: self.written, ..Log::new(self.room, self.charge.fresh()) }
+        Log { written: self.written, ..Log::new(self.room, self.charge.empty_charge()) }
     }
 
     /// Appends as many bytes as fit into one record. Returns how many.
@@ -143,21 +143,21 @@ impl Log {
     }
 
     /// Drops the oldest blocks while all logs exceed their budget, but not the last block, and nothing from the position `kept` on.
-    pub(crate) fn make_way(&mut self, kept: u64) {
-        while self.charge.is_short() && self.blocks.get(1).is_some_and(|next| next.start <= kept) {
+    pub(crate) fn free_log_memory(&mut self, kept: u64) {
+        while self.charge.is_exceeded() && self.blocks.get(1).is_some_and(|next| next.start <= kept) {
             self.forget_first();
         }
     }
 
     /// Whether all logs together exceed their budget.
-    pub(crate) fn is_short(&self) -> bool {
-        self.charge.is_short()
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.charge.is_exceeded()
     }
 
     /// Whether the bytes from a position on fill the log, or exist at all while all logs exceed their budget.
     pub(crate) fn is_full_from(&self, position: u64) -> bool {
         let behind = self.written.saturating_sub(position);
-        behind >= self.room || (behind > 0 && self.is_short())
+        behind >= self.room || (behind > 0 && self.is_exceeded())
     }
 
     /// Bytes that were ever written.
@@ -339,10 +339,10 @@ mod tests {
         let budget = Budget::new(64 << 10);
         let mut log = Log::new(1 << 20, budget.charge());
         log.push(Output, &[b'x'; 200 << 10], 0);
-        assert!(log.is_short() && log.is_full_from(log.written() - 1) && !log.is_full_from(log.written()));
-        log.make_way(100);
+        assert!(log.is_exceeded() && log.is_full_from(log.written() - 1) && !log.is_full_from(log.written()));
+        log.free_log_memory(100);
         assert_eq!(log.get(0).map(|(first, ..)| first), Some(0));
-        log.make_way(u64::MAX);
+        log.free_log_memory(u64::MAX);
         assert!(budget.used() <= 64 << 10);
         assert!(log.get(0).is_some_and(|(first, ..)| first > 0));
     }

@@ -354,7 +354,7 @@ impl Manager {
             let cell = ManagedCell::start(&manager, (id, predecessor.as_deref()), spec, origin, slot)?;
             manager.lock().insert(&cell);
             if let Some(ended) = predecessor {
-                ended.succeed(&cell);
+                ended.set_successor(&cell);
             }
             let reader = is_read_completely.then(|| Reader::new(&cell, 0));
             tokio::spawn(Arc::clone(&cell).supervise(Arc::clone(&manager)));
@@ -470,7 +470,7 @@ impl Manager {
         let mut cells = self.lock();
         let ended: Vec<u64> = cells.ended().filter(|cell| Arc::strong_count(cell) == 1).map(|cell| cell.id()).collect();
         for id in ended {
-            if !self.budget.is_short() {
+            if !self.budget.is_exceeded() {
                 return;
             }
             cells.remove(id);

@@ -62,12 +62,12 @@ impl TemplatePool {
     /// There is none, or it cannot be loaded or created.
     async fn get(self: &Arc<TemplatePool>, name: &TemplateName) -> Result<Arc<LoadedTemplate>, ManagerError> {
         let (pool, name) = (Arc::clone(self), name.clone());
-        let found = blocking(move || Ok((pool.provider.ready(&name)?, pool, name)));
+        let found = blocking(move || Ok((pool.provider.find_loaded(&name)?, pool, name)));
         let (pool, name) = match found.await? {
             (Some(loaded), ..) => return Ok(loaded),
             (None, pool, name) => (pool, name),
         };
-        apart(async move {
+        spawn_uncancelled(async move {
             let _lock = pool.lock_name(&name).await;
             let standard = match pool.load(&name).await? {
                 LoadState::Ready(loaded) => return Ok(loaded),
@@ -93,7 +93,7 @@ impl TemplatePool {
     /// It cannot be created.
     pub(crate) async fn create(self: &Arc<TemplatePool>, spec: TemplateSpec) -> Result<(), ManagerError> {
         let pool = Arc::clone(self);
-        apart(async move {
+        spawn_uncancelled(async move {
             let _lock = pool.lock_name(&spec.name).await;
             pool.create_locked(spec).await
         })
@@ -193,6 +193,8 @@ impl TemplatePool {
 }
 
 /// Runs work to its end, even if the client disconnects: others may wait for the same.
-async fn apart<T: Send + 'static>(work: impl Future<Output = Result<T, ManagerError>> + Send + 'static) -> Result<T, ManagerError> {
+async fn spawn_uncancelled<T: Send + 'static>(
+    work: impl Future<Output = Result<T, ManagerError>> + Send + 'static,
+) -> Result<T, ManagerError> {
     tokio::spawn(work).await.unwrap_or_else(|error| Err(ManagerError::internal(error)))
 }

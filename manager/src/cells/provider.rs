@@ -32,7 +32,7 @@ pub(super) trait TemplateProvider: Send + Sync {
     ///
     /// # Errors
     /// It cannot be looked for.
-    fn ready(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError>;
+    fn find_loaded(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError>;
 
     /// The template of a name, loaded if necessary.
     ///

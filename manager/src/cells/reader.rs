@@ -41,13 +41,13 @@ impl ManagedCell {
     /// A piece of output from a position on, or from the first that is kept. Waits for one if `waits`. `None`: there is none yet. The
     /// output of a cell that is started again continues.
     pub async fn piece(&self, position: u64, waits: bool) -> Option<OutputPiece> {
-        let mut restarted = self.restarted();
+        let mut restarted = self.latest_successor();
         loop {
             let cell = restarted.as_deref().unwrap_or(self);
             if let ControlFlow::Break(piece) = cell.changed.wait_for(|| cell.own_piece(position, waits)).await {
                 return piece;
             }
-            restarted = cell.restarted().or(restarted);
+            restarted = cell.latest_successor().or(restarted);
         }
     }
 
@@ -68,7 +68,7 @@ impl ManagedCell {
     }
 
     /// The cell as which it was started again last; `None`: it was not started again.
-    fn restarted(&self) -> Option<Arc<ManagedCell>> {
+    fn latest_successor(&self) -> Option<Arc<ManagedCell>> {
         let mut last = self.lock().successor.clone()?;
         loop {
             let next = last.lock().successor.clone();
@@ -81,6 +81,6 @@ impl ManagedCell {
 
     /// The position of its last `lines` lines of output, or of the first that is kept.
     pub fn tail(&self, lines: u64) -> u64 {
-        self.restarted().as_deref().unwrap_or(self).lock().log.tail(lines)
+        self.latest_successor().as_deref().unwrap_or(self).lock().log.tail(lines)
     }
 }

@@ -25,10 +25,10 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
     let mut spec = ManagedCellSpec { name: Some(cell.name()), input_ends: true, ..spec };
     let mut delay = DELAY_MIN;
     loop {
-        let outcome = cell.ended().await;
+        let outcome = cell.wait_ended().await;
         // It lives on as a template, or was ended by a client.
         let is_over = matches!(outcome.reason, EndReason::Killed | EndReason::Frozen);
-        if is_over || !spec.restart.wants(outcome.exit_status, spec.restarts) {
+        if is_over || !spec.restart.should_restart(outcome.exit_status, spec.restarts) {
             return cell.end_restarts(&manager);
         }
         spec.restarts = spec.restarts.saturating_add(1);
@@ -39,7 +39,7 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
             tokio::select! {
                 () = sleep(delay) => {}
                 // It may be stopped or removed meanwhile.
-                () = cell.stopped() => {}
+                () = cell.wait_stopped() => {}
             }
             delay = (delay * 2).min(DELAY_MAX);
             if cell.is_stopped() {
@@ -70,11 +70,11 @@ impl ManagedCell {
         loop {
             cell.signal(signal);
             if let Some(time) = time
-                && timeout(time, cell.ended()).await.is_err()
+                && timeout(time, cell.wait_ended()).await.is_err()
             {
                 cell.signal(CellSignal::Kill);
             }
-            cell.ended().await;
+            cell.wait_ended().await;
             match cell.restarted_or_over().await {
                 Some(next) => cell = next,
                 None => return,
@@ -109,7 +109,7 @@ impl ManagedCell {
     }
 
     /// Takes note that it was started again: its readers continue with that cell.
-    pub(super) fn succeed(&self, successor: &Arc<ManagedCell>) {
+    pub(super) fn set_successor(&self, successor: &Arc<ManagedCell>) {
         self.lock().successor = Some(Arc::clone(successor));
         self.changed.notify();
     }

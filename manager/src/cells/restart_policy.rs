@@ -20,7 +20,7 @@ pub enum RestartPolicy {
 
 impl RestartPolicy {
     /// Whether a cell that has been restarted this often is restarted after it ended by itself with this status.
-    pub(super) fn wants(self, exit_status: u8, restarts: u32) -> bool {
+    pub(super) fn should_restart(self, exit_status: u8, restarts: u32) -> bool {
         match self {
             RestartPolicy::No => false,
             RestartPolicy::OnFailure { max_retries } => exit_status != 0 && max_retries.is_none_or(|max_retries| restarts < max_retries),
@@ -69,7 +69,7 @@ mod tests {
         ];
         for (text, wanted) in cases {
             let policy: RestartPolicy = text.parse().expect("it is one");
-            assert_eq!([0, 124].map(|status| policy.wants(status, 2)), wanted, "{text}");
+            assert_eq!([0, 124].map(|status| policy.should_restart(status, 2)), wanted, "{text}");
         }
         for text in ["", "yes", "always:3", "on-failure:", "on-failure:-1", "on-failure:x"] {
             assert!(text.parse::<RestartPolicy>().is_err(), "{text}");

@@ -161,7 +161,7 @@ impl Plan {
         let training = &self.spec.training;
         let arguments = training.arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         let program = Program { arguments, environment: Vec::new(), is_template: false, ..spec.program.clone() };
-        let limits = Limits { share: None, time: training.time(&self.spec.limits), ..self.spec.limits };
+        let limits = Limits { cpu_limit: None, time: training.time(&self.spec.limits), ..self.spec.limits };
         let clone = CellSpec { program, limits, host_name: None }.create(Arc::<Kernel>::clone(kernel), template)?;
         kernel.train(template.cell(), clone.id())?;
         let port = clone.console()?;

@@ -301,7 +301,7 @@ fn limits(memory: Option<&str>, cpus: Option<f64>, timeout: Option<f64>) -> Resu
     let share = cpus.map(|share| options::share(&share.to_string())).transpose();
     Ok(Limits {
         memory: memory.map(Size::pages),
-        share: share.map_err(|error| Problem::request(format!("cpus: {error}")))?,
+        cpu_limit: share.map_err(|error| Problem::request(format!("cpus: {error}")))?,
         time: timeout.map(time).transpose()?,
         ..Limits::default()
     })

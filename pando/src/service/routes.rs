@@ -211,7 +211,7 @@ async fn load_template(
 async fn run(State(manager): State<Arc<Manager>>, Json(mut new): Json<api::NewCell>) -> RouteResult<Json<api::RunResult>> {
     new.output_limit.get_or_insert(RUN_OUTPUT_MAX);
     let attached = manager.start_cell(request::attached_cell(new, true)?).await?;
-    let outcome = attached.cell.ended().await;
+    let outcome = attached.cell.wait_ended().await;
     Ok(Json(api::RunResult::new(outcome, &attached.cell)))
 }
 
@@ -297,9 +297,9 @@ async fn wait(
 ) -> RouteResult<Json<api::Cell>> {
     let cell = manager.find(&id)?;
     match query.timeout.map(Duration::try_from_secs_f64) {
-        None => _ = cell.ended().await,
+        None => _ = cell.wait_ended().await,
         // A timeout is no error: the answer has no outcome.
-        Some(Ok(time)) => _ = tokio::time::timeout(time, cell.ended()).await,
+        Some(Ok(time)) => _ = tokio::time::timeout(time, cell.wait_ended()).await,
         Some(Err(_)) => return Err(Problem::request("timeout: give seconds, such as 2.5")),
     }
     Ok(Json(cell.summary().into()))
