@@ -3,7 +3,7 @@
 
 use crate::growth::NAME_COST;
 use crate::message::{self, RequestHeader};
-use crate::{Answered, FileServer, errno, refuse};
+use crate::{FileServer, ReplyKind, errno, refuse};
 use fuse_backend_rs::api::filesystem::{Context, Entry, FileSystem, GetxattrReply};
 use linux_raw_sys::general::{RENAME_EXCHANGE, S_IFDIR, S_IFMT};
 use message::{
@@ -33,7 +33,7 @@ impl FileServer {
             FUSE_REMOVEXATTR => refuse(socket, header, self.remove_xattr(header, request).err()),
             FUSE_RELEASE => refuse(socket, header, self.release(header, request).err()),
             FUSE_OPEN => {
-                if self.perform(socket, header, request, reply)? == Answered::WithData {
+                if self.perform(socket, header, request, reply)? == ReplyKind::WithData {
                     self.growth.open(header.nodeid);
                 }
                 Ok(())
@@ -76,7 +76,7 @@ impl FileServer {
                 self.growth.credit(before.saturating_sub(after));
             }
             // A growth that failed is credited as far as it was not made.
-            (_, Answered::WithoutData) if end > before => {
+            (_, ReplyKind::WithoutData) if end > before => {
                 let after = self.size(header.nodeid).unwrap_or(end);
                 self.growth.credit(end.saturating_sub(after.max(before)));
             }
@@ -98,9 +98,9 @@ impl FileServer {
             return refuse(socket, header, Some(error));
         }
         match (self.perform(socket, header, request, reply)?, self.named(directory, name)) {
-            (Answered::WithData, Ok(entry)) if header.opcode == FUSE_CREATE => self.growth.open(entry.inode),
+            (ReplyKind::WithData, Ok(entry)) if header.opcode == FUSE_CREATE => self.growth.open(entry.inode),
             // The name can be there even though the request has failed.
-            (Answered::WithoutData, Err(Errno::NOENT)) => self.growth.credit(cost),
+            (ReplyKind::WithoutData, Err(Errno::NOENT)) => self.growth.credit(cost),
             _ => {}
         }
         Ok(())

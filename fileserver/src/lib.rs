@@ -36,7 +36,7 @@ pub const MESSAGE_MAX: usize = DATA_MAX + (4 << 10);
 
 /// The kind of an answer. Operations that return data have failed if their answer has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answered {
+enum ReplyKind {
     WithData,
     WithoutData,
 }
@@ -128,7 +128,7 @@ impl FileServer {
     }
 
     /// Lets the library answer a message that was checked.
-    fn perform(&self, socket: &impl AsFd, header: &RequestHeader, request: &mut [u8], reply: &mut [u8]) -> io::Result<Answered> {
+    fn perform(&self, socket: &impl AsFd, header: &RequestHeader, request: &mut [u8], reply: &mut [u8]) -> io::Result<ReplyKind> {
         let context = Context::default();
         // A read or a synchronisation without a handle opens the file for itself.
         let is_directory = matches!(header.opcode, FUSE_READDIRPLUS | FUSE_FSYNCDIR);
@@ -143,8 +143,8 @@ impl FileServer {
                     message::set_handle(request, handle, if is_directory { 0 } else { O_NONBLOCK });
                     Some(handle)
                 }
-                Ok(None) => return refuse(socket, header, Some(Errno::IO)).map(|()| Answered::WithoutData),
-                Err(error) => return refuse(socket, header, Some(errno(&error))).map(|()| Answered::WithoutData),
+                Ok(None) => return refuse(socket, header, Some(Errno::IO)).map(|()| ReplyKind::WithoutData),
+                Err(error) => return refuse(socket, header, Some(errno(&error))).map(|()| ReplyKind::WithoutData),
             }
         } else {
             None
@@ -159,11 +159,11 @@ impl FileServer {
             };
         }
         match handled {
-            Ok(length) if length > message::OUT_HEADER => Ok(Answered::WithData),
-            Ok(_) => Ok(Answered::WithoutData),
+            Ok(length) if length > message::OUT_HEADER => Ok(ReplyKind::WithData),
+            Ok(_) => Ok(ReplyKind::WithoutData),
             // A message that cannot be decoded. Some of them were answered already: a client ignores an answer that it does not expect.
-            Err(_) if header.opcode != message::FUSE_FORGET => refuse(socket, header, Some(Errno::INVAL)).map(|()| Answered::WithoutData),
-            Err(_) => Ok(Answered::WithoutData),
+            Err(_) if header.opcode != message::FUSE_FORGET => refuse(socket, header, Some(Errno::INVAL)).map(|()| ReplyKind::WithoutData),
+            Err(_) => Ok(ReplyKind::WithoutData),
         }
     }
 

@@ -46,7 +46,7 @@ const ATTEMPTS: usize = 8;
 
 /// An image that is kept with a template, and what the template's memory depends on in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KeptImage {
+pub(crate) struct TemplateImage {
     /// The name of its file.
     pub(crate) name: String,
     /// The files that the template has read or mapped, by their first blocks.
@@ -76,13 +76,13 @@ pub(crate) enum ImageUse {
 #[derive(Clone, Debug)]
 pub(crate) struct ViewImages {
     directory: PathBuf,
-    images: Arc<Mutex<Vec<OpenKeptImage>>>,
+    images: Arc<Mutex<Vec<OpenTemplateImage>>>,
     mode: ImageUse,
 }
 
 #[derive(Debug)]
-struct OpenKeptImage {
-    image: KeptImage,
+struct OpenTemplateImage {
+    image: TemplateImage,
     /// Set until the view takes it.
     opened: Option<CachedImage>,
     /// Whether the view has taken it, or one of the host that is the same.
@@ -101,7 +101,7 @@ impl ViewImages {
     ///
     /// # Errors
     /// [`BlockError::Changed`]: a file has changed on which the template depends.
-    pub(crate) fn open(templates: &Path, images: &[KeptImage], mode: ImageUse) -> Result<Option<ViewImages>, BlockError> {
+    pub(crate) fn open(templates: &Path, images: &[TemplateImage], mode: ImageUse) -> Result<Option<ViewImages>, BlockError> {
         let directory = templates.join(DIRECTORY);
         let mut all = Vec::with_capacity(images.len());
         for image in images {
@@ -123,13 +123,13 @@ impl ViewImages {
                 ImageUse::Pause if Cache::new(path).open().is_none() => return Ok(None),
                 ImageUse::Pause => None,
             };
-            all.push(OpenKeptImage { image: image.clone(), opened, is_taken: false, lock: lock.into() });
+            all.push(OpenTemplateImage { image: image.clone(), opened, is_taken: false, lock: lock.into() });
         }
         Ok(Some(ViewImages { directory, images: Arc::new(Mutex::new(all)), mode }))
     }
 
     /// Records of the images.
-    pub(crate) fn images(&self) -> Vec<KeptImage> {
+    pub(crate) fn images(&self) -> Vec<TemplateImage> {
         locked(&self.images).iter().map(|open| open.image.clone()).collect()
     }
 
@@ -173,8 +173,9 @@ impl ViewImages {
                 let Ok(lock) = self.store(&name, image, cache, host_fingerprint) else { return };
                 let mut all = locked(&self.images);
                 image.set_number(all.len() as u32);
-                let image = KeptImage { name, used: BTreeSet::new(), allocated_blocks: 0, later: Vec::new(), contents: BTreeMap::new() };
-                all.push(OpenKeptImage { image, opened: None, is_taken: true, lock: lock.into() });
+                let image =
+                    TemplateImage { name, used: BTreeSet::new(), allocated_blocks: 0, later: Vec::new(), contents: BTreeMap::new() };
+                all.push(OpenTemplateImage { image, opened: None, is_taken: true, lock: lock.into() });
             }
             ImageUse::Pause => {
                 if let Some((number, found)) = first_untaken(&mut locked(&self.images), tree_key) {
@@ -228,12 +229,12 @@ fn sync(path: &Path) -> io::Result<()> {
 }
 
 /// The first image that shows this and that no volume has, and its number.
-fn first_untaken(all: &mut [OpenKeptImage], tree_key: u64) -> Option<(u32, &mut OpenKeptImage)> {
+fn first_untaken(all: &mut [OpenTemplateImage], tree_key: u64) -> Option<(u32, &mut OpenTemplateImage)> {
     let start = format!("{tree_key:016x}-");
     (0..).zip(all).find(|(_, open)| !open.is_taken && open.image.name.starts_with(&start))
 }
 
-impl KeptImage {
+impl TemplateImage {
     /// Whether it could have been stored by this program.
     pub(crate) fn is_valid(&self) -> bool {
         is_image_name(&self.name)
@@ -256,10 +257,10 @@ impl KeptImage {
 ///
 /// # Errors
 /// An image is damaged.
-pub(crate) fn record_files(images: &mut [KeptImage], volumes: &[Volume], cell: &CellImage, is_new: bool) -> Result<bool, BlockError> {
+pub(crate) fn record_files(images: &mut [TemplateImage], volumes: &[Volume], cell: &CellImage, is_new: bool) -> Result<bool, BlockError> {
     let mut room = USED_FILES_MAX.saturating_sub(images.iter().map(|image| image.used.len()).sum());
     let mut later_room = LATER_MAX;
-    let mut content_room = CONTENTS_MAX.saturating_sub(images.iter().map(KeptImage::content_bytes).sum());
+    let mut content_room = CONTENTS_MAX.saturating_sub(images.iter().map(TemplateImage::content_bytes).sum());
     let mut has_room = true;
     for (number, kept) in (0..).zip(images) {
         let Some((disk, image)) = disk_of(volumes, number) else { continue };
@@ -296,7 +297,7 @@ fn add_files(used: &mut BTreeSet<u32>, mut added: BTreeSet<u32>, room: &mut usiz
 ///
 /// # Errors
 /// An image is damaged.
-pub(crate) fn changed_file(images: &[KeptImage], volumes: &[Volume]) -> Result<Option<PathBuf>, BlockError> {
+pub(crate) fn changed_file(images: &[TemplateImage], volumes: &[Volume]) -> Result<Option<PathBuf>, BlockError> {
     for volume in volumes {
         if let Some(path) = volume.image().changed_single_file()? {
             return Ok(Some(path));

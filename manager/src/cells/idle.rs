@@ -22,7 +22,7 @@ const BUSY_DIVISOR: u32 = 1000;
 
 /// The signs that a cell is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Use {
+struct ActivityCounts {
     /// Bytes of input and output, and requests.
     count: u64,
     jobs: usize,
@@ -48,10 +48,10 @@ pub(super) async fn watch(cell: Arc<ManagedCell>, timeout: Duration) {
     }
 }
 
-fn usage(cell: &ManagedCell) -> Use {
+fn usage(cell: &ManagedCell) -> ActivityCounts {
     let count = cell.lock().log.written() + cell.uses.load(Ordering::Relaxed);
     // A debugger is one more program.
-    Use { count, jobs: lock(&cell.jobs).running() + usize::from(cell.is_debugged.load(Ordering::Relaxed)) }
+    ActivityCounts { count, jobs: lock(&cell.jobs).running() + usize::from(cell.is_debugged.load(Ordering::Relaxed)) }
 }
 
 impl ManagedCell {

@@ -6,7 +6,7 @@ use crate::environment::HostEnvironment;
 use crate::host;
 use crate::view::ViewError;
 use crate::view::{ImageSpec, PreparedView, User, ViewSpec, VolumeSpec};
-use crate::view_images::{ImageUse, KeptImage, ViewImages, changed_file, record_files};
+use crate::view_images::{ImageUse, TemplateImage, ViewImages, changed_file, record_files};
 use pando_abi::limits::MAX_DISKS;
 use pando_image::BlockError;
 use pando_kernel::CellImage;
@@ -52,7 +52,7 @@ pub struct Manifest {
     fingerprint: u64,
     /// The images that are kept with it, with what its memory depends on in them; none in templates of earlier versions.
     #[serde(default)]
-    pub(crate) view_images: Vec<KeptImage>,
+    pub(crate) view_images: Vec<TemplateImage>,
     /// Its memory limit, in pages of 4 KiB.
     memory: u64,
     /// When it was created: seconds since 1970.
@@ -182,7 +182,7 @@ impl Manifest {
         let manifest = manifest
             .filter(|manifest| manifest.name.parse::<TemplateName>().is_ok())
             .filter(|manifest| manifest.view_images.len() <= MAX_DISKS as usize)
-            .filter(|manifest| manifest.view_images.iter().all(KeptImage::is_valid))
+            .filter(|manifest| manifest.view_images.iter().all(TemplateImage::is_valid))
             .ok_or_else(|| TemplateError::NoRecipe(path.into()))?;
         Ok(Manifest { memory: manifest.memory.min(host::memory().0), ..manifest })
     }
@@ -239,8 +239,8 @@ impl Manifest {
         };
         let (view, fingerprint) = PreparedView::for_template(&spec, &command, environment)?;
         // Blocks of later versions have their numbers in the kept images only.
-        let has_blocks =
-            !self.view_images.iter().any(KeptImage::has_later_versions) || view.view_images.as_ref().is_some_and(ViewImages::are_all_taken);
+        let has_blocks = !self.view_images.iter().any(TemplateImage::has_later_versions)
+            || view.view_images.as_ref().is_some_and(ViewImages::are_all_taken);
         if fingerprint == self.fingerprint && has_blocks { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
     }
 

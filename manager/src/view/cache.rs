@@ -28,7 +28,7 @@ const FRESH: Duration = Duration::from_secs(60);
 /// period spends time on a check.
 const RETRY: Duration = Duration::from_secs(5);
 /// Checked files in one directory; more would be slow.
-const SIGNS_MAX: usize = 64;
+const FINGERPRINT_FILES_MAX: usize = 64;
 /// The nice value of the renewing thread: the lowest priority.
 const NICE: i32 = 19;
 
@@ -84,9 +84,9 @@ fn own_parts() -> u64 {
 fn find_or_scan(directory: Option<&Path>, reporter: &Reporter) -> Result<(Image, Option<Cache>, Option<Renewal>), Error> {
     let cache = directory.map(|directory| Cache::new(directory.join(FILE)));
     // Computed before the scan, so that changes during it show at the next start.
-    let signs = signs();
+    let software_fingerprint = software_fingerprint();
     if let Some(cache) = &cache
-        && let Some(kept) = cache.open().filter(|kept| kept.host_fingerprint == signs)
+        && let Some(kept) = cache.open().filter(|kept| kept.host_fingerprint == software_fingerprint)
     {
         let due = kept.checked.elapsed().is_ok_and(|age| age > FRESH);
         if due {
@@ -99,9 +99,9 @@ fn find_or_scan(directory: Option<&Path>, reporter: &Reporter) -> Result<(Image,
     let image = builder(true, true, &|count| progress.set(count))?.image()?;
     let Some(cache) = cache else { return Ok((image, None, None)) };
     // If it cannot be cached, every start scans.
-    let _ = cache.store(&image, signs);
+    let _ = cache.store(&image, software_fingerprint);
     // The cached image takes little memory; that of the scan goes back to the host.
-    let cached = cache.open().filter(|kept| kept.host_fingerprint == signs).map(|kept| kept.image);
+    let cached = cache.open().filter(|kept| kept.host_fingerprint == software_fingerprint).map(|kept| kept.image);
     let image = cached.unwrap_or(image);
     trim_heap();
     Ok((image, Some(cache), None))
@@ -113,10 +113,10 @@ impl Renewal {
         // If the kernel refuses, it runs at normal priority.
         let _ = rustix::process::setpriority_process(None, NICE);
         drop(is_nice);
-        let signs = signs();
+        let software_fingerprint = software_fingerprint();
         // A confined process may be unable to read this directory, and must not cache it as empty.
         let state = Some(PathBuf::from(STATE)).filter(|state| state.is_dir());
-        if tops().iter().chain(&state).any(|top| fs::read_dir(top).is_err()) {
+        if software_directories().iter().chain(&state).any(|top| fs::read_dir(top).is_err()) {
             return;
         }
         // Most cells do not run long enough for a full scan, but long enough for a scan of the directories: changes found there drop the
@@ -125,7 +125,7 @@ impl Renewal {
             self.0.forget();
         }
         if let Ok(image) = builder(false, true, &|_| ()).and_then(Builder::image) {
-            let _ = self.0.store(&image, signs);
+            let _ = self.0.store(&image, software_fingerprint);
         }
         // The process may have little else to do, for hours.
         trim_heap();
@@ -145,7 +145,7 @@ pub(super) fn builder(parallel: bool, identified: bool, progress: &dyn Fn(u64)) 
         builder.host(STATE, Path::new(STATE), &directories)?;
     }
     add_empty(&mut builder)?;
-    for top in tops() {
+    for top in software_directories() {
         builder.host(top.as_os_str().as_bytes(), &top, &walk)?;
     }
     parts::add(&mut builder)?;
@@ -153,17 +153,17 @@ pub(super) fn builder(parallel: bool, identified: bool, progress: &dyn Fn(u64)) 
 }
 
 /// A fingerprint that changes when software is installed or removed.
-fn signs() -> u64 {
+fn software_fingerprint() -> u64 {
     let mut hasher = DefaultHasher::new();
     parts::version(&mut hasher);
-    SOFTWARE.iter().for_each(|name| hash_sign(&Path::new("/").join(name), &mut hasher));
-    DATABASES.iter().for_each(|database| hash_sign(Path::new(database), &mut hasher));
+    SOFTWARE.iter().for_each(|name| hash_version_file(&Path::new("/").join(name), &mut hasher));
+    DATABASES.iter().for_each(|database| hash_version_file(Path::new(database), &mut hasher));
     WATCHED.iter().for_each(|directory| hash_entries(Path::new(directory), &mut hasher));
     hasher.finish()
 }
 
 /// The directories and links that hold the host's software.
-pub(super) fn tops() -> Vec<PathBuf> {
+pub(super) fn software_directories() -> Vec<PathBuf> {
     SOFTWARE.iter().map(|name| Path::new("/").join(name)).filter(|top| everyone_may_enter(top)).collect()
 }
 
@@ -175,11 +175,11 @@ fn everyone_may_enter(path: &Path) -> bool {
 fn hash_entries(directory: &Path, hasher: &mut DefaultHasher) {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    paths.truncate(SIGNS_MAX);
-    paths.iter().for_each(|path| hash_sign(path, hasher));
+    paths.truncate(FINGERPRINT_FILES_MAX);
+    paths.iter().for_each(|path| hash_version_file(path, hasher));
 }
 
-fn hash_sign(path: &Path, hasher: &mut DefaultHasher) {
+fn hash_version_file(path: &Path, hasher: &mut DefaultHasher) {
     let sign = fs::symlink_metadata(path).ok().map(|metadata| {
         let identity = (metadata.dev(), metadata.ino(), metadata.mode(), metadata.size());
         (identity, metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec())

@@ -145,7 +145,7 @@ impl View {
         let (image, cache, renewal) = cache::open(environment.cache.as_deref(), environment.view_images.as_ref(), &environment.reporter)?;
         let mut view = View {
             volumes: vec![ViewVolume { mount: b"/".to_vec(), image, cache }],
-            visible: cache::tops(),
+            visible: cache::software_directories(),
             authority: Authority::default(),
             variables: Vec::new(),
             renewal,
@@ -439,7 +439,12 @@ impl View {
 
 /// The host paths that are needed to see its software.
 pub fn software(environment: &HostEnvironment) -> Paths {
-    Paths { read: cache::tops(), list: vec![cache::STATE.into()], change: Vec::from_iter(environment.cache.clone()), ..Paths::default() }
+    Paths {
+        read: cache::software_directories(),
+        list: vec![cache::STATE.into()],
+        change: Vec::from_iter(environment.cache.clone()),
+        ..Paths::default()
+    }
 }
 
 /// Maximal bytes of files of one host tree that a cell is shown: slightly less than it can address of one volume. If there is more, the

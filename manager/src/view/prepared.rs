@@ -91,8 +91,8 @@ impl PreparedView {
     }
 
     fn new(spec: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<(PreparedView, View), ViewError> {
-        let (mut view, found) = Found::new(spec, command, environment)?;
-        let Found { program, directory, arguments, user, account, variables, image } = found;
+        let (mut view, found) = ResolvedProgram::new(spec, command, environment)?;
+        let ResolvedProgram { program, directory, arguments, user, account, variables, image } = found;
         spec.temporary.iter().try_for_each(|(path, permissions)| view.empty_directory(path, *permissions))?;
         let (mut exports, mut change) = (WritableVolumes::default(), Vec::from_iter(environment.cache.clone()));
         let mut live = Vec::new();
@@ -199,7 +199,7 @@ impl PreparedView {
 }
 
 /// The program in its view, and its user.
-struct Found {
+struct ResolvedProgram {
     program: PathBuf,
     arguments: Vec<OsString>,
     directory: PathBuf,
@@ -209,8 +209,8 @@ struct Found {
     image: Option<OpenImage>,
 }
 
-impl Found {
-    fn new(spec: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<(View, Found), ViewError> {
+impl ResolvedProgram {
+    fn new(spec: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<(View, ResolvedProgram), ViewError> {
         if let Some(image) = &spec.image {
             let ImageView { view, program, command, directory, environment, user, image } =
                 ImageView::open(image, spec, command, environment)?;
@@ -218,7 +218,10 @@ impl Found {
             let name = format!("image {}", image.image.label());
             // Of a number without a line, the group is root's, as in docker.
             let (user, account) = find_user(&view, &name, user, |_| 0)?;
-            return Ok((view, Found { program, arguments: command, directory, user, account, variables: environment, image: Some(image) }));
+            return Ok((
+                view,
+                ResolvedProgram { program, arguments: command, directory, user, account, variables: environment, image: Some(image) },
+            ));
         }
         let root = Path::new("/");
         let name = command.first().map(OsString::as_os_str).unwrap_or_default();
@@ -246,7 +249,7 @@ impl Found {
         view.add_home(&account)?;
         let directory = spec.directory.clone().unwrap_or_else(|| directory.into());
         let variables = std::mem::take(&mut view.variables);
-        Ok((view, Found { program, arguments: command.to_vec(), directory, user, account, variables, image: None }))
+        Ok((view, ResolvedProgram { program, arguments: command.to_vec(), directory, user, account, variables, image: None }))
     }
 }
 

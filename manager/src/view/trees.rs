@@ -54,13 +54,13 @@ impl CachedTree<'_> {
     ) -> Result<(Image, Option<Cache>), Error> {
         let (base, tree_key) = (self.sign(), self.tree_key());
         if let Some(found) = kept.and_then(|kept| kept.find(tree_key)) {
-            *authority = authority.and(needed(found.host_fingerprint));
+            *authority = authority.and(authority_of(found.host_fingerprint));
             return Ok((found.image, None));
         }
         let (mut image, cache, own) = self.find_or_scan(caches, base, reporter)?;
         *authority = authority.and(own);
         if let Some(kept) = kept {
-            kept.keep(tree_key, &mut image, cache.as_ref(), sealed(base, own));
+            kept.keep(tree_key, &mut image, cache.as_ref(), with_authority(base, own));
         }
         Ok((image, cache))
     }
@@ -73,7 +73,7 @@ impl CachedTree<'_> {
         };
         let cache = Cache::new(directory.join(format!("{base:016x}.image")));
         if let Some(mut kept) = cache.open().filter(|kept| kept.host_fingerprint & !AUTHORITY == base & !AUTHORITY) {
-            let needed = needed(kept.host_fingerprint);
+            let needed = authority_of(kept.host_fingerprint);
             let found = match self.compares_files {
                 true => kept.into_image_if_unchanged().map(|image| (image, Authority::default())),
                 false => self.update(&mut kept).map(|changed| (kept.image, changed)),
@@ -90,7 +90,7 @@ impl CachedTree<'_> {
             return Ok((image, None, own));
         }
         // If the image cannot be stored, every start scans the tree.
-        let _ = cache.store(&image, sealed(base, own));
+        let _ = cache.store(&image, with_authority(base, own));
         remove_oldest(&directory);
         Ok((image, Some(cache), own))
     }
@@ -178,12 +178,12 @@ fn has_authority() -> bool {
 }
 
 /// The authority that a cached image needs, which its fingerprint gives.
-fn needed(fingerprint: u64) -> Authority {
+fn authority_of(fingerprint: u64) -> Authority {
     Authority { read: fingerprint & 1 != 0, change: fingerprint & 2 != 0 }
 }
 
 /// The fingerprint of a tree, with the authority that it needs.
-fn sealed(base: u64, needed: Authority) -> u64 {
+fn with_authority(base: u64, needed: Authority) -> u64 {
     base & !AUTHORITY | u64::from(needed.read) | u64::from(needed.change) << 1
 }
 

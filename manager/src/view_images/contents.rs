@@ -2,7 +2,7 @@
 //! The content of configuration files that a template has read: it is stored with the template, which then does not depend on the host's
 //! file.
 
-use super::KeptImage;
+use super::TemplateImage;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pando_image::{BLOCK_SIZE, BlockError, FileOnHost, Image};
@@ -40,7 +40,7 @@ impl TryFrom<String> for FileContent {
     }
 }
 
-impl KeptImage {
+impl TemplateImage {
     /// The content of files that need not be read, by first block.
     pub(super) fn contents(&self) -> BTreeMap<u32, Arc<[u8]>> {
         self.contents.iter().map(|(first, content)| (*first, Arc::clone(&content.0))).collect()
