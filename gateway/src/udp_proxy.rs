@@ -8,7 +8,7 @@ use crate::listeners::HostListener;
 use crate::poll::{Poll, Ready, Token};
 use crate::sockets;
 use crate::timers::Timers;
-use pando_stack::{Datagram, Error, Message, Stack, TxSink, sum};
+use pando_stack::{Datagram, Error, Message, Stack, TxSink, fill_icmp_checksum};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recvfrom, send, sendto};
 use serde::{Deserialize, Serialize};
@@ -250,7 +250,7 @@ impl UdpProxy {
         if let Some(identifier) = bytes.get_mut(IDENTIFIER) {
             identifier.copy_from_slice(&number.to_be_bytes());
         }
-        sum(local, remote, &mut bytes);
+        fill_icmp_checksum(local, remote, &mut bytes);
         let outcome = stack.send_message(&Message { local, remote, bytes, hops: TTL }, now, sink);
         self.count(outcome);
     }

@@ -16,10 +16,10 @@ use crate::ack_policy::AckPolicy;
 use crate::connection_state::{ConnectionState, OpenMode, UserHold};
 use crate::loss_recovery::Recovery;
 use crate::packet::{MacPair, Packet};
-use crate::port::{IdleDevice, Port, Transmitter, TxSummary};
 use crate::segment::window_scale;
 use crate::segment_rewrite::{Rewrite, duplicate_ack, fit, is_duplicate_ack, rewrite, rewritten};
 use crate::sequence::{Progress, is_before};
+use crate::smoltcp_device::{IdleDevice, SmoltcpDevice, Transmitter, TxSummary};
 use crate::sockets::SingleSocket;
 use crate::{Failure, TcpOptions, Tuple, TxSink, limits};
 
@@ -250,7 +250,7 @@ impl Connection {
     }
 
     fn take(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, bytes: &[u8], now: u64) {
-        let mut port = Port { transmitter, recovery: &mut self.recovery, now, received: Some(bytes) };
+        let mut port = SmoltcpDevice { transmitter, recovery: &mut self.recovery, now, received: Some(bytes) };
         interface.poll_ingress_single(to_smoltcp_time(now), &mut port, &mut self.single.set);
     }
 
@@ -288,7 +288,7 @@ impl Connection {
             self.socket_mut().set_nagle_enabled(must_delay_small && !is_resending);
             let before = transmitter.tx;
             transmitter.tx.is_suppressed = false;
-            let mut port = Port { transmitter, recovery: &mut self.recovery, now, received: None };
+            let mut port = SmoltcpDevice { transmitter, recovery: &mut self.recovery, now, received: None };
             interface.poll_egress(to_smoltcp_time(now), &mut port, &mut self.single.set);
             let tx = transmitter.tx;
             if let Some(last) = tx.last.filter(|_| tx.frames > before.frames) {

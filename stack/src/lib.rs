@@ -60,12 +60,12 @@ mod neighbours;
 mod network;
 pub mod offload;
 mod packet;
-mod port;
 mod receive;
 mod scoreboard;
 mod segment;
 mod segment_rewrite;
 mod sequence;
+mod smoltcp_device;
 mod socket_events;
 mod sockets;
 mod stack;
@@ -78,7 +78,7 @@ mod types;
 
 pub use config::{Config, KeepAlive, TcpOptions};
 pub use network::mask;
-pub use packet::sum;
+pub use packet::fill_icmp_checksum;
 pub use stack::Stack;
 pub use tx_sink::{FramePort, TxQueue, TxSink};
 pub use types::{

@@ -26,7 +26,7 @@ struct Neighbour {
 
 /// Connections and packets that waited for a neighbour.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedTraffic {
     pub(crate) connections: BTreeSet<ConnectionId>,
     pub(crate) packets: Vec<Vec<u8>>,
 }
@@ -37,7 +37,7 @@ pub(crate) enum Task {
     /// Send a request for this address.
     Solicit(IpAddr),
     /// No host has answered.
-    GiveUp(Waiting),
+    GiveUp(QueuedTraffic),
 }
 
 #[derive(Debug)]
@@ -97,12 +97,12 @@ impl Neighbours {
     }
 
     /// Records an answer. Returns the connections and packets that waited for it.
-    pub(crate) fn learn(&mut self, address: IpAddr, mac: Mac, now: u64) -> Waiting {
+    pub(crate) fn learn(&mut self, address: IpAddr, mac: Mac, now: u64) -> QueuedTraffic {
         self.make_room(address);
         self.timer_queue.set(address, None);
         let neighbour = self.all.entry(address).or_default();
         (neighbour.link_address, neighbour.solicitations) = (Some((mac, now)), 0);
-        Waiting { connections: take(&mut neighbour.connections), packets: take(&mut neighbour.packets) }
+        QueuedTraffic { connections: take(&mut neighbour.connections), packets: take(&mut neighbour.packets) }
     }
 
     /// Whether this address is in the table. Unsolicited advertisements of other addresses are ignored.
@@ -131,7 +131,7 @@ impl Neighbours {
             }
             self.order.retain(|other| *other != address);
             let neighbour = self.all.remove(&address).unwrap_or_default();
-            return Some(Task::GiveUp(Waiting { connections: neighbour.connections, packets: neighbour.packets }));
+            return Some(Task::GiveUp(QueuedTraffic { connections: neighbour.connections, packets: neighbour.packets }));
         }
     }
 

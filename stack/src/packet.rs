@@ -77,7 +77,7 @@ pub(crate) fn compose(header: &IpRepr, checksums: &ChecksumCapabilities, write: 
 }
 
 /// Writes the checksum of an ICMP message; that of ICMPv6 covers the addresses too. A message that is too short for one stays unchanged.
-pub fn sum(from: IpAddr, to: IpAddr, message: &mut [u8]) {
+pub fn fill_icmp_checksum(from: IpAddr, to: IpAddr, message: &mut [u8]) {
     const SUM_END: usize = 4;
     match (from, to) {
         _ if message.len() < SUM_END => {}

@@ -13,7 +13,7 @@ use crate::connection::{Connection, to_smoltcp_time};
 use crate::neighbours::Neighbours;
 use crate::network::NetworkConfig;
 use crate::packet::checksums;
-use crate::port::{IdleDevice, capabilities};
+use crate::smoltcp_device::{IdleDevice, capabilities};
 use crate::socket_events::EventQueue;
 use crate::sockets::Sockets;
 use crate::syn_backlog::SynBacklog;

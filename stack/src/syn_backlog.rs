@@ -13,8 +13,8 @@ use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, 
 
 use crate::connection::{Connection, to_smoltcp_time};
 use crate::packet::{HEADER, Mac, MacPair, Packet, compose};
-use crate::port::IdleDevice;
 use crate::segment::{parse_segment, window_scale, without_payload};
+use crate::smoltcp_device::IdleDevice;
 use crate::sockets::{SingleSocket, Sockets};
 use crate::timer_queue::TimerQueue;
 use crate::{Tuple, TxSink, limits};

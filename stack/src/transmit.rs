@@ -9,9 +9,9 @@ use smoltcp::wire::{
 
 use crate::connection_state::ConnectionState;
 use crate::icmp_arp::UnreachableReport;
-use crate::neighbours::{Task, Waiting};
+use crate::neighbours::{QueuedTraffic, Task};
 use crate::packet::{Mac, MacPair, Packet};
-use crate::port::TxSummary;
+use crate::smoltcp_device::TxSummary;
 use crate::{ConnectionId, Failure, Stack, TxSink, Unreachable, limits, network, socket_events};
 
 impl Stack {
@@ -117,7 +117,7 @@ impl Stack {
     }
 
     /// Fails all that waited for a neighbour that does not answer.
-    fn give_up(&mut self, waiting: Waiting) {
+    fn give_up(&mut self, waiting: QueuedTraffic) {
         for id in waiting.connections {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             match connection.state {
@@ -136,7 +136,7 @@ impl Stack {
     }
 
     /// Resumes the connections and packets that waited for a neighbour.
-    pub(crate) fn resume_waiting(&mut self, waiting: Waiting, to: Mac, sink: &mut dyn TxSink) {
+    pub(crate) fn resume_waiting(&mut self, waiting: QueuedTraffic, to: Mac, sink: &mut dyn TxSink) {
         for id in waiting.connections {
             self.queue_for_tx(id);
         }

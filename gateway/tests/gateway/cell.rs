@@ -200,7 +200,7 @@ impl TestCell {
     pub fn ask(&mut self, number: u16, to: IpAddr) {
         let (local, kind): (IpAddr, u8) = if to.is_ipv4() { (CELL.into(), 8) } else { (CELL6.into(), 128) };
         let mut bytes = [&[kind, 0, 0, 0], &number.to_be_bytes()[..], &[0, 1], b"a question"].concat();
-        pando_stack::sum(local, to, &mut bytes);
+        pando_stack::fill_icmp_checksum(local, to, &mut bytes);
         let now = self.now();
         self.stack.send_message(&Message { local, remote: to, bytes, hops: 64 }, now, &mut self.end).expect("there is a way");
     }

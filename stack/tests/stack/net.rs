@@ -35,7 +35,7 @@ impl Link {
 pub fn echo(local: IpAddr, remote: IpAddr, bytes: &[u8]) -> Message {
     let kind = if local.is_ipv4() { 8 } else { 128 };
     let mut bytes = [&[kind, 0, 0, 0, 0, 7, 0, 9], bytes].concat();
-    pando_stack::sum(local, remote, &mut bytes);
+    pando_stack::fill_icmp_checksum(local, remote, &mut bytes);
     Message { local, remote, bytes, hops: 64 }
 }
 

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use pando_stack::{IcmpError, Message, sum};
+use pando_stack::{IcmpError, Message, fill_icmp_checksum};
 
 use super::address::{Address, in_family, plain};
 use super::names::LOOPBACK;
@@ -130,7 +130,7 @@ impl Sockets {
             bytes[4..6].copy_from_slice(&from.port().to_be_bytes());
         }
         if is_echo || to.is_ipv6() {
-            sum(from.ip(), to.ip(), &mut bytes);
+            fill_icmp_checksum(from.ip(), to.ip(), &mut bytes);
         }
         let message = Message { local: from.ip(), remote: to.ip(), bytes, hops };
         if self.outside.is_own(to.ip()) {
@@ -149,7 +149,7 @@ impl Sockets {
         if bytes.len() >= HEADER && bytes.first() == Some(&question) {
             let mut bytes = bytes.clone();
             bytes[0] = answer;
-            sum(*to, *from, &mut bytes);
+            fill_icmp_checksum(*to, *from, &mut bytes);
             self.process_message(&Message { local: *from, remote: *to, bytes, hops: 64 }, LOOPBACK);
         }
     }

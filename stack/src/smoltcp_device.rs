@@ -70,7 +70,7 @@ pub(crate) struct Transmitter<'a> {
 }
 
 /// A link for one poll of one connection.
-pub(crate) struct Port<'a, 'v> {
+pub(crate) struct SmoltcpDevice<'a, 'v> {
     pub(crate) transmitter: &'a mut Transmitter<'v>,
     /// Decides which segments are suppressed.
     pub(crate) recovery: &'a mut Recovery,
@@ -122,7 +122,7 @@ pub(crate) fn capabilities(mtu: usize, checksums: ChecksumCapabilities) -> Devic
     capabilities
 }
 
-impl<'v> Device for Port<'_, 'v> {
+impl<'v> Device for SmoltcpDevice<'_, 'v> {
     type RxToken<'t>
         = PortRxToken<'t>
     where
@@ -219,7 +219,7 @@ fn truncate_to_header(packet: &mut [u8], number: TcpSeqNumber, has_sum: bool) ->
         segment.set_fin(false);
         segment.set_psh(false);
     };
-    let sum = |payload: &mut [u8], from: IpAddress, to: IpAddress| {
+    let fill_icmp_checksum = |payload: &mut [u8], from: IpAddress, to: IpAddress| {
         if has_sum {
             TcpPacket::new_unchecked(payload).fill_checksum(&from, &to);
         }
@@ -230,7 +230,7 @@ fn truncate_to_header(packet: &mut [u8], number: TcpSeqNumber, has_sum: bool) ->
         packet.set_payload_len(header as u16);
         let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
         write(packet.payload_mut());
-        sum(packet.payload_mut(), from, to);
+        fill_icmp_checksum(packet.payload_mut(), from, to);
         return packet.total_len();
     }
     let mut packet = Ipv4Packet::new_unchecked(packet);
@@ -238,6 +238,6 @@ fn truncate_to_header(packet: &mut [u8], number: TcpSeqNumber, has_sum: bool) ->
     packet.fill_checksum();
     let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
     write(packet.payload_mut());
-    sum(packet.payload_mut(), from, to);
+    fill_icmp_checksum(packet.payload_mut(), from, to);
     usize::from(packet.total_len())
 }
