@@ -105,7 +105,9 @@ fn attend(stack: &mut Stack, how: u8, now: u64) {
     while let Some(event) = stack.next_event() {
         events += 1;
         assert!(events <= RUNS, "something happens without end");
-        let (SocketEvent::Accepted(id) | SocketEvent::Opened(id) | SocketEvent::Data(id) | SocketEvent::Room(id)) = event else { continue };
+        let (SocketEvent::Accepted(id) | SocketEvent::Opened(id) | SocketEvent::Readable(id) | SocketEvent::Writable(id)) = event else {
+            continue;
+        };
         stack.receive(id, &mut |piece| piece.len());
         // Sends until the buffer is full, but only once: there is always more room later.
         let mut left = 16_384;

@@ -14,7 +14,7 @@ use crate::tcp_proxy::{TcpProxy, TransferCounts, unreachable};
 use crate::udp_proxy::{DatagramCounts, EPHEMERAL_PORTS, UdpProxy};
 use crate::virtual_hosts::{RoutedClient, VirtualHostListener, VirtualHostProxy};
 use crate::{FramePort, GatewayAddresses, NameDirectory, PortForward, Protocol, Rule, VirtualHosts, sockets};
-use pando_stack::{Config, DatagramVerdict, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, Unreachable, Verdict};
+use pando_stack::{Config, DatagramVerdict, Listeners, SocketEvent, Stack, SynRefusal, TcpOptions, Tuple, Unreachable, Verdict};
 use rustix::io::Errno;
 use rustix::net::accept_with;
 use serde::{Deserialize, Serialize};
@@ -256,7 +256,7 @@ impl Listeners for HostSide {
             None => {}
         }
         match self.routes.route(tuple.local, self.now) {
-            None => Verdict::Refuse(Refusal::Unreachable(Unreachable::Forbidden)),
+            None => Verdict::Refuse(SynRefusal::Unreachable(Unreachable::AdminProhibited)),
             Some(_) if self.tcp_proxy.len() + self.dns_proxy.len() >= self.max_connections => Verdict::Ignore,
             Some(Destination::Resolver) => Verdict::Admit,
             Some(Destination::Host(to)) => {
@@ -275,7 +275,7 @@ impl Listeners for HostSide {
 
     fn accepts_echo(&mut self, local: IpAddr, remote: SocketAddr) -> Result<(), Unreachable> {
         if !self.routes.admit_echo(local, self.now) {
-            return Err(Unreachable::Forbidden);
+            return Err(Unreachable::AdminProhibited);
         }
         self.udp_proxy.open_echo_flow(&self.poll, local, remote, self.now).map_err(|errno| {
             // The host may return the same error for one destination, such as a broadcast address.
@@ -412,7 +412,7 @@ impl<S: FramePort, T: FnMut(RefusedDestination)> Engine<'_, S, T> {
                 None => {}
             },
             SocketEvent::Opened(id) => accepted_ports.extend(tcp_proxy.opened(id, stack)),
-            SocketEvent::Data(id) | SocketEvent::Room(id) => {
+            SocketEvent::Readable(id) | SocketEvent::Writable(id) => {
                 tcp_proxy.wake(id);
                 dns_proxy.serve(id, &mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
             }

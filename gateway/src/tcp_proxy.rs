@@ -7,7 +7,7 @@ use crate::proxy_state::{CellStream, HostStream, IncomingConnection, ProxyState}
 use crate::request_name::ClientProtocol;
 use crate::sockets;
 use crate::timers::Timers;
-use pando_stack::{ConnectionId, Refusal, Stack, TcpOptions, Tuple, TxSink, Unreachable};
+use pando_stack::{ConnectionId, Stack, SynRefusal, TcpOptions, Tuple, TxSink, Unreachable};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use serde::{Deserialize, Serialize};
@@ -150,7 +150,7 @@ impl TcpProxy {
     }
 
     /// Starts to connect the host's side of a half-open connection.
-    pub(crate) fn connect_host(&mut self, poll: &Poll, tuple: Tuple, to: SocketAddr) -> Result<(), Refusal> {
+    pub(crate) fn connect_host(&mut self, poll: &Poll, tuple: Tuple, to: SocketAddr) -> Result<(), SynRefusal> {
         let socket = sockets::connect_stream(to);
         match socket.and_then(|socket| self.insert(poll, socket, ProxyState::ConnectingHost(tuple))) {
             Ok(index) => {
@@ -463,8 +463,8 @@ impl ProxiedConnection {
 }
 
 /// The refusal that a cell gets for a failed connection of the host.
-fn refusal(errno: Errno) -> Refusal {
-    unreachable(errno).map_or(Refusal::Reset, Refusal::Unreachable)
+fn refusal(errno: Errno) -> SynRefusal {
+    unreachable(errno).map_or(SynRefusal::Reset, SynRefusal::Unreachable)
 }
 
 /// The ICMP reason for a host's error, if there is one.
@@ -472,7 +472,7 @@ pub(crate) fn unreachable(errno: Errno) -> Option<Unreachable> {
     match errno {
         Errno::NETUNREACH | Errno::NETDOWN => Some(Unreachable::Network),
         Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::TIMEDOUT => Some(Unreachable::Host),
-        Errno::ACCESS | Errno::PERM => Some(Unreachable::Forbidden),
+        Errno::ACCESS | Errno::PERM => Some(Unreachable::AdminProhibited),
         _ => None,
     }
 }

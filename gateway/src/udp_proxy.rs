@@ -8,7 +8,7 @@ use crate::listeners::HostListener;
 use crate::poll::{Poll, Ready, Token};
 use crate::sockets;
 use crate::timers::Timers;
-use pando_stack::{Datagram, Error, Message, Stack, TxSink, fill_icmp_checksum};
+use pando_stack::{Datagram, Error, IcmpMessage, Stack, TxSink, fill_icmp_checksum};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recvfrom, send, sendto};
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ impl UdpProxy {
     }
 
     /// Forwards an echo request. The host fills in an identifier of its own and the checksum.
-    pub(crate) fn forward_echo(&mut self, message: &Message, now: u64) {
+    pub(crate) fn forward_echo(&mut self, message: &IcmpMessage, now: u64) {
         let Some(number) = message.bytes.get(IDENTIFIER).and_then(|number| number.try_into().ok()) else { return };
         let remote = SocketAddr::new(message.remote, u16::from_be_bytes(number));
         self.send_to_host(&echo_key(message.local, remote), &message.bytes, &[], now);
@@ -251,7 +251,7 @@ impl UdpProxy {
             identifier.copy_from_slice(&number.to_be_bytes());
         }
         fill_icmp_checksum(local, remote, &mut bytes);
-        let outcome = stack.send_message(&Message { local, remote, bytes, hops: TTL }, now, sink);
+        let outcome = stack.send_message(&IcmpMessage { local, remote, bytes, hops: TTL }, now, sink);
         self.count(outcome);
     }
 

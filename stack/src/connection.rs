@@ -53,8 +53,8 @@ fn paced_span(span: Duration) -> smoltcp::time::Duration {
 pub(crate) enum Change {
     Opened,
     /// More data to read, or the end of it.
-    Data,
-    Room,
+    Readable,
+    Writable,
     /// The peer reset it.
     Reset,
     /// Both sides have finished, and this side's last segment may have to be sent again.
@@ -408,12 +408,12 @@ impl Connection {
         }
         let readable = self.socket().recv_queue();
         if readable > self.readable || (has_finished(state) && !has_finished(before) && state != State::Closed) {
-            report(Change::Data);
+            report(Change::Readable);
         }
         self.readable = readable;
         if self.waits_for_room && self.writable() >= self.socket().send_capacity() / 4 {
             self.waits_for_room = false;
-            report(Change::Room);
+            report(Change::Writable);
         }
         let is_ack_due = !matches!(state, State::Closed | State::TimeWait | State::FinWait2)
             && (self.state.is_opening()

@@ -13,7 +13,7 @@ use smoltcp::wire::{
 use crate::network::Recipients;
 use crate::packet::{Mac, MacPair, Packet, compose};
 use crate::receive::Context;
-use crate::{Error, Failure, IcmpError, Message, SocketEvent, Stack, Tuple, TxSink, Unreachable};
+use crate::{Error, Failure, IcmpError, IcmpMessage, SocketEvent, Stack, Tuple, TxSink, Unreachable};
 
 /// Bytes of an undeliverable packet that an ICMP error quotes: as much as fits into the minimum MTU of 576 or 1280.
 const QUOTED4: usize = 576 - 20 - 8 - 20;
@@ -88,14 +88,14 @@ impl Stack {
             }
             Icmpv4Message::EchoRequest => return self.process_echo_request(packet, context),
             Icmpv4Message::DstUnreachable => (unreachable4(message.msg_code()), message.data()),
-            Icmpv4Message::TimeExceeded => (Unreachable::TooFar, message.data()),
+            Icmpv4Message::TimeExceeded => (Unreachable::TimeExceeded, message.data()),
             _ => return None,
         };
         // The lower half of the second word of the ICMP header (RFC 1191).
         let mtu = packet
             .payload
             .get(6..8)
-            .filter(|_| unreachable == Unreachable::TooLong)
+            .filter(|_| unreachable == Unreachable::PacketTooBig)
             .map_or(0, |mtu| u32::from(mtu[0]) << 8 | u32::from(mtu[1]));
         let (kind, code) = (message.msg_type().into(), message.msg_code());
         self.process_unreachable(quoted, UnreachableReport { unreachable, from: packet.source, kind, code, mtu })
@@ -119,12 +119,12 @@ impl Stack {
                 };
             }
             Icmpv6Message::DstUnreachable => (unreachable6(message.msg_code()), message.payload()),
-            Icmpv6Message::PktTooBig => (Unreachable::TooLong, message.payload()),
-            Icmpv6Message::TimeExceeded => (Unreachable::TooFar, message.payload()),
+            Icmpv6Message::PktTooBig => (Unreachable::PacketTooBig, message.payload()),
+            Icmpv6Message::TimeExceeded => (Unreachable::TimeExceeded, message.payload()),
             Icmpv6Message::ParamProblem => (Unreachable::Port, message.payload()),
             _ => return None,
         };
-        let mtu = packet.payload.get(4..8).filter(|_| unreachable == Unreachable::TooLong).and_then(|mtu| mtu.first_chunk().copied());
+        let mtu = packet.payload.get(4..8).filter(|_| unreachable == Unreachable::PacketTooBig).and_then(|mtu| mtu.first_chunk().copied());
         let (kind, code) = (message.msg_type().into(), message.msg_code());
         self.process_unreachable(
             quoted,
@@ -139,7 +139,7 @@ impl Stack {
         match context.listeners.accepts_echo(packet.destination, remote) {
             Ok(()) => {
                 let (local, remote, hops) = (packet.destination, packet.source, packet.hops);
-                self.events.post(SocketEvent::Message(Message { local, remote, bytes: Vec::from(packet.payload), hops }));
+                self.events.post(SocketEvent::Message(IcmpMessage { local, remote, bytes: Vec::from(packet.payload), hops }));
             }
             Err(unreachable) => self.send_error(packet, unreachable, context.from, context.sink),
         }
@@ -219,7 +219,7 @@ impl Stack {
         }
         // An open connection goes on: the error may be temporary, and any host can forge one.
         let id = *self.tuples.get(&tuple)?;
-        if self.connections.get(&id)?.state.is_opening() && unreachable != Unreachable::TooLong {
+        if self.connections.get(&id)?.state.is_opening() && unreachable != Unreachable::PacketTooBig {
             self.fail(id, Failure::Unreachable(unreachable));
         }
         Some(())
@@ -277,8 +277,8 @@ impl Stack {
     }
 
     /// Sends an ICMP message unchanged. If the link address of the next hop is unknown, the packet waits for address resolution.
-    pub fn send_message(&mut self, message: &Message, now: u64, sink: &mut dyn TxSink) -> Result<(), Error> {
-        let Message { local, remote, bytes, hops } = message;
+    pub fn send_message(&mut self, message: &IcmpMessage, now: u64, sink: &mut dyn TxSink) -> Result<(), Error> {
+        let IcmpMessage { local, remote, bytes, hops } = message;
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(Error::Unaddressable);
         }
@@ -301,8 +301,8 @@ const fn unreachable4(code: u8) -> Unreachable {
     match code {
         0 | 5 | 6 | 11 => Unreachable::Network,
         2 | 3 => Unreachable::Port,
-        4 => Unreachable::TooLong,
-        9 | 10 | 13 => Unreachable::Forbidden,
+        4 => Unreachable::PacketTooBig,
+        9 | 10 | 13 => Unreachable::AdminProhibited,
         _ => Unreachable::Host,
     }
 }
@@ -310,7 +310,7 @@ const fn unreachable4(code: u8) -> Unreachable {
 const fn unreachable6(code: u8) -> Unreachable {
     match code {
         0 => Unreachable::Network,
-        1 | 5 | 6 => Unreachable::Forbidden,
+        1 | 5 | 6 => Unreachable::AdminProhibited,
         4 => Unreachable::Port,
         _ => Unreachable::Host,
     }
@@ -318,19 +318,19 @@ const fn unreachable6(code: u8) -> Unreachable {
 
 const fn reason4(unreachable: Unreachable) -> Icmpv4DstUnreachable {
     match unreachable {
-        Unreachable::Network | Unreachable::TooFar => Icmpv4DstUnreachable::NetUnreachable,
+        Unreachable::Network | Unreachable::TimeExceeded => Icmpv4DstUnreachable::NetUnreachable,
         Unreachable::Host => Icmpv4DstUnreachable::HostUnreachable,
         Unreachable::Port => Icmpv4DstUnreachable::PortUnreachable,
-        Unreachable::Forbidden => Icmpv4DstUnreachable::CommProhibited,
-        Unreachable::TooLong => Icmpv4DstUnreachable::FragRequired,
+        Unreachable::AdminProhibited => Icmpv4DstUnreachable::CommProhibited,
+        Unreachable::PacketTooBig => Icmpv4DstUnreachable::FragRequired,
     }
 }
 
 const fn reason6(unreachable: Unreachable) -> Icmpv6DstUnreachable {
     match unreachable {
-        Unreachable::Network | Unreachable::TooFar => Icmpv6DstUnreachable::NoRoute,
-        Unreachable::Host | Unreachable::TooLong => Icmpv6DstUnreachable::AddrUnreachable,
+        Unreachable::Network | Unreachable::TimeExceeded => Icmpv6DstUnreachable::NoRoute,
+        Unreachable::Host | Unreachable::PacketTooBig => Icmpv6DstUnreachable::AddrUnreachable,
         Unreachable::Port => Icmpv6DstUnreachable::PortUnreachable,
-        Unreachable::Forbidden => Icmpv6DstUnreachable::AdminProhibit,
+        Unreachable::AdminProhibited => Icmpv6DstUnreachable::AdminProhibit,
     }
 }

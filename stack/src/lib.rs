@@ -82,6 +82,6 @@ pub use packet::fill_icmp_checksum;
 pub use stack::Stack;
 pub use tx_sink::{FramePort, TxQueue, TxSink};
 pub use types::{
-    ConnectionId, Counts, Datagram, DatagramVerdict, Error, Failure, IcmpError, Listeners, Message, Refusal, SocketEvent, Tuple,
+    ConnectionId, Counts, Datagram, DatagramVerdict, Error, Failure, IcmpError, IcmpMessage, Listeners, SocketEvent, SynRefusal, Tuple,
     Unreachable, Verdict,
 };

@@ -15,7 +15,7 @@ use crate::smoltcp_device::TxSummary;
 use crate::socket_events;
 use crate::syn_backlog::AcceptOptions;
 use crate::time_wait::LastSegment;
-use crate::{ConnectionId, Failure, Listeners, Message, Refusal, SocketEvent, Stack, Tuple, TxSink, Verdict};
+use crate::{ConnectionId, Failure, IcmpMessage, Listeners, SocketEvent, Stack, SynRefusal, Tuple, TxSink, Verdict};
 
 /// The metadata of a received packet, and the means to answer it.
 pub(crate) struct Context<'a> {
@@ -59,7 +59,7 @@ impl Stack {
         }
         if matches!(packet.protocol, IpProtocol::Icmp | IpProtocol::Icmpv6) && listeners.wants_icmp() {
             let (local, remote, hops) = (packet.destination, packet.source, packet.hops);
-            self.events.post(SocketEvent::Message(Message { local, remote, bytes: Vec::from(packet.payload), hops }));
+            self.events.post(SocketEvent::Message(IcmpMessage { local, remote, bytes: Vec::from(packet.payload), hops }));
         }
         let mut context = Context { now, from, recipients, listeners, sink };
         match (packet.protocol, packet.source) {
@@ -195,8 +195,8 @@ impl Stack {
         connection.update(now, &mut |change| {
             bits |= match change {
                 Change::Opened => opened,
-                Change::Data => socket_events::DATA,
-                Change::Room => socket_events::ROOM,
+                Change::Readable => socket_events::READABLE,
+                Change::Writable => socket_events::WRITABLE,
                 Change::Reset => socket_events::FAILED,
                 Change::TimeWait | Change::Closed => 0,
             };
@@ -226,10 +226,10 @@ impl Stack {
     }
 
     /// Answers a connection request with a refusal.
-    pub(crate) fn refuse_half_open(&mut self, tuple: &Tuple, syn: &TcpRepr, to: Mac, refusal: Refusal, sink: &mut dyn TxSink) {
+    pub(crate) fn refuse_half_open(&mut self, tuple: &Tuple, syn: &TcpRepr, to: Mac, refusal: SynRefusal, sink: &mut dyn TxSink) {
         match refusal {
-            Refusal::Reset => self.send_reset(tuple, syn, to, sink),
-            Refusal::Unreachable(unreachable) => self.send_unreachable_to(tuple, syn, unreachable, to, sink),
+            SynRefusal::Reset => self.send_reset(tuple, syn, to, sink),
+            SynRefusal::Unreachable(unreachable) => self.send_unreachable_to(tuple, syn, unreachable, to, sink),
         }
     }
 

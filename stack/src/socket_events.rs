@@ -10,8 +10,8 @@ use crate::{ConnectionId, SocketEvent, limits};
 /// The events of a connection as bits, in the order in which they are reported.
 pub(crate) const ACCEPTED: u8 = 1;
 pub(crate) const OPENED: u8 = 2;
-pub(crate) const DATA: u8 = 4;
-pub(crate) const ROOM: u8 = 8;
+pub(crate) const READABLE: u8 = 4;
+pub(crate) const WRITABLE: u8 = 8;
 pub(crate) const FAILED: u8 = 16;
 pub(crate) const CLOSED: u8 = 32;
 
@@ -80,8 +80,8 @@ impl EventQueue {
                 0 => continue,
                 ACCEPTED => SocketEvent::Accepted(id),
                 OPENED => SocketEvent::Opened(id),
-                DATA => SocketEvent::Data(id),
-                ROOM => SocketEvent::Room(id),
+                READABLE => SocketEvent::Readable(id),
+                WRITABLE => SocketEvent::Writable(id),
                 FAILED => SocketEvent::Failed(id, connection.failure),
                 _ => SocketEvent::Closed(id),
             });

@@ -19,7 +19,7 @@ use crate::sockets::Sockets;
 use crate::syn_backlog::SynBacklog;
 use crate::time_wait::TimeWait;
 use crate::timer_queue::TimerQueue;
-use crate::{Config, ConnectionId, Counts, Error, Refusal, SocketEvent, TcpOptions, Tuple};
+use crate::{Config, ConnectionId, Counts, Error, SocketEvent, SynRefusal, TcpOptions, Tuple};
 
 /// A host's TCP/IP stack.
 pub struct Stack {
@@ -121,7 +121,7 @@ impl Stack {
     }
 
     /// Refuses a connection request that was held, if it is still there.
-    pub fn refuse(&mut self, tuple: &Tuple, refusal: Refusal, sink: &mut dyn crate::TxSink) {
+    pub fn refuse(&mut self, tuple: &Tuple, refusal: SynRefusal, sink: &mut dyn crate::TxSink) {
         if let Some(half_open) = self.syn_backlog.remove(tuple) {
             self.refuse_half_open(tuple, &half_open.syn, half_open.mac, refusal, sink);
         }
@@ -134,7 +134,7 @@ impl Stack {
 
     /// Lets `give` write data into the free send buffer, in one or two pieces; it returns the number of bytes written. Returns the total.
     ///
-    /// When the buffer is full, [`SocketEvent::Room`] follows later. Before the connection is open, there is no room.
+    /// When the buffer is full, [`SocketEvent::Writable`] follows later. Before the connection is open, there is no room.
     pub fn send(&mut self, id: ConnectionId, give: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
         let Some(connection) = self.connections.get_mut(&id) else { return 0 };
         let sent = connection.send(give);

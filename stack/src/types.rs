@@ -27,9 +27,9 @@ pub enum SocketEvent {
     /// A connection that this side opened is established.
     Opened(ConnectionId),
     /// There is something to read, or the peer has finished.
-    Data(ConnectionId),
+    Readable(ConnectionId),
     /// There is room to write again, after [`Stack::send`](crate::Stack::send) left none.
-    Room(ConnectionId),
+    Writable(ConnectionId),
     /// The connection failed, or never opened. Data that arrived before can be read until [`SocketEvent::Closed`].
     Failed(ConnectionId, Failure),
     /// The connection is closed, all of it was read, and its id is released. The last event of it.
@@ -39,7 +39,7 @@ pub enum SocketEvent {
     /// An ICMP error reports that a datagram or an ICMP message did not arrive.
     Unreachable(IcmpError),
     /// A received ICMP message, if [`Listeners::wants_icmp`], or an echo request that [`Listeners::accepts_echo`] accepts for another host.
-    Message(Message),
+    Message(IcmpMessage),
 }
 
 /// The reason why a connection failed.
@@ -63,11 +63,11 @@ pub enum Unreachable {
     /// Port or protocol unreachable.
     Port,
     /// Administratively prohibited.
-    Forbidden,
+    AdminProhibited,
     /// The packet exceeds the MTU of a link on the path.
-    TooLong,
+    PacketTooBig,
     /// The hop limit was exceeded.
-    TooFar,
+    TimeExceeded,
 }
 
 /// A UDP datagram.
@@ -85,7 +85,7 @@ pub struct Datagram {
 
 /// An ICMP message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct IcmpMessage {
     /// This side.
     pub local: IpAddr,
     /// The peer.
@@ -149,14 +149,14 @@ pub enum Verdict {
     /// Hold it unanswered until [`Stack::admit`](crate::Stack::admit) or [`Stack::refuse`](crate::Stack::refuse).
     Hold,
     /// Refuse it.
-    Refuse(Refusal),
+    Refuse(SynRefusal),
     /// Drop it silently. The peer will retry.
     Ignore,
 }
 
 /// The answer to a refused connection request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum SynRefusal {
     /// As if no socket listened (RST).
     Reset,
     /// As if there were no route (ICMP).

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use pando_kernel::HostPort;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
-use pando_stack::{Config, ConnectionId, DatagramVerdict, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, TxQueue, Verdict};
+use pando_stack::{Config, ConnectionId, DatagramVerdict, Listeners, SocketEvent, Stack, SynRefusal, TcpOptions, Tuple, TxQueue, Verdict};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::thread::{self, Thread};
@@ -44,7 +44,7 @@ struct Closed;
 
 impl Listeners for Closed {
     fn admits(&mut self, _: &Tuple) -> Verdict {
-        Verdict::Refuse(Refusal::Reset)
+        Verdict::Refuse(SynRefusal::Reset)
     }
 
     fn accepts_datagram(&mut self, _: SocketAddr, _: SocketAddr) -> DatagramVerdict {
@@ -135,7 +135,7 @@ impl Load {
                     count
                 });
             }
-            SocketEvent::Data(id) => {
+            SocketEvent::Readable(id) => {
                 if let Some(asking) = under_way.get_mut(&id) {
                     asking.received += self.stack.receive(id, &mut |piece| piece.len());
                 }

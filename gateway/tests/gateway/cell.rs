@@ -4,7 +4,7 @@
 use crate::wire::{CableEnd, cable};
 use pando_gateway::{FramePort, Gateway, GatewayAddresses, GatewayReport, Handle, PortForward, Rule, TxSink};
 use pando_stack::{
-    Config, ConnectionId, Datagram, DatagramVerdict, Failure, Listeners, Message, SocketEvent, Stack, TcpOptions, Tuple, Unreachable,
+    Config, ConnectionId, Datagram, DatagramVerdict, Failure, IcmpMessage, Listeners, SocketEvent, Stack, TcpOptions, Tuple, Unreachable,
     Verdict,
 };
 use std::collections::{HashMap, HashSet};
@@ -53,7 +53,7 @@ impl Listeners for Ports {
             return Verdict::Admit;
         }
         self.refusals += 1;
-        Verdict::Refuse(pando_stack::Refusal::Reset)
+        Verdict::Refuse(pando_stack::SynRefusal::Reset)
     }
 
     fn accepts_datagram(&mut self, local: SocketAddr, _remote: SocketAddr) -> DatagramVerdict {
@@ -202,7 +202,7 @@ impl TestCell {
         let mut bytes = [&[kind, 0, 0, 0], &number.to_be_bytes()[..], &[0, 1], b"a question"].concat();
         pando_stack::fill_icmp_checksum(local, to, &mut bytes);
         let now = self.now();
-        self.stack.send_message(&Message { local, remote: to, bytes, hops: 64 }, now, &mut self.end).expect("there is a way");
+        self.stack.send_message(&IcmpMessage { local, remote: to, bytes, hops: 64 }, now, &mut self.end).expect("there is a way");
     }
 
     /// Runs the cell until a condition holds.
@@ -297,7 +297,7 @@ impl TestCell {
             }
             SocketEvent::Datagram(datagram) => self.datagrams.push(datagram),
             SocketEvent::Unreachable(notice) => self.unreachable.push(notice.unreachable),
-            SocketEvent::Data(_) | SocketEvent::Room(_) | SocketEvent::Message(_) => {}
+            SocketEvent::Readable(_) | SocketEvent::Writable(_) | SocketEvent::Message(_) => {}
         }
     }
 

@@ -81,7 +81,7 @@ fn destinations_without_a_rule_are_unreachable() {
     let own = SocketAddr::new(GATEWAY.into(), closed);
     for to in [own, SocketAddr::from(([10, 1, 2, 3], 80)), SocketAddr::from(([8, 8, 8, 8], 80))] {
         let id = cell.connect(to);
-        assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Unreachable::Forbidden)), "{to}");
+        assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Unreachable::AdminProhibited)), "{to}");
     }
     let report = cell.stop();
     assert_eq!((report.counts.refused, report.refused.first()), (3, Some(&RefusedDestination::Destination(own))));

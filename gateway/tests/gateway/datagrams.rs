@@ -51,7 +51,7 @@ fn echo_requests_to_forbidden_hosts_are_refused() {
     let mut cell = TestCell::new(&["198.51.100.7:80".into(), "198.51.100.8".into()], &[], &[]);
     for to in ["198.51.100.7", "8.8.8.8", "2606:4700::1111"].map(|to| to.parse().expect("an address")) {
         cell.ask(7, to);
-        assert_eq!(cell.until(|cell| cell.unreachable.pop()), Unreachable::Forbidden, "{to}");
+        assert_eq!(cell.until(|cell| cell.unreachable.pop()), Unreachable::AdminProhibited, "{to}");
     }
     let report = cell.stop();
     let refused: Vec<String> = report.refused.iter().map(ToString::to_string).collect();

@@ -120,5 +120,5 @@ fn a_name_opens_no_private_network() {
     let mut cell = TestCell::new(&["*.example.org".into()], &[], &[resolver()]);
     assert_eq!(ask(&mut cell, 7, "inside.example.org"), (7, RCODE::NoError, Some(0x0a09_0909)));
     let id = cell.connect(SocketAddr::from(([10, 9, 9, 9], 80)));
-    assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Unreachable::Forbidden)));
+    assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Unreachable::AdminProhibited)));
 }

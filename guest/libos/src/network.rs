@@ -17,8 +17,8 @@ use pando_abi::virtual_registers::Card;
 use pando_rt::network::{self as card, Receiver, Sender};
 use pando_rt::registers;
 use pando_stack::{
-    Config, ConnectionId, Datagram, DatagramVerdict, Failure, KeepAlive, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, TxSink,
-    Unreachable, Verdict,
+    Config, ConnectionId, Datagram, DatagramVerdict, Failure, KeepAlive, Listeners, SocketEvent, Stack, SynRefusal, TcpOptions, Tuple,
+    TxSink, Unreachable, Verdict,
 };
 
 use crate::errno::Errno;
@@ -86,7 +86,7 @@ impl Listeners for SocketListeners<'_> {
             Some((_, true)) => Verdict::Admit,
             // The peer retransmits its SYN.
             Some((_, false)) => Verdict::Ignore,
-            None => Verdict::Refuse(Refusal::Reset),
+            None => Verdict::Refuse(SynRefusal::Reset),
         }
     }
 
@@ -234,12 +234,12 @@ impl NetworkStack {
                         self.serve_remote_end(remote_end, stack, sockets, now);
                     }
                 }
-                SocketEvent::Data(id) => {
+                SocketEvent::Readable(id) => {
                     if let Some(remote_end) = self.remote_ends.get(&id).copied() {
                         self.serve_remote_end(remote_end, stack, sockets, now);
                     }
                 }
-                SocketEvent::Room(id) => {
+                SocketEvent::Writable(id) => {
                     if let Some(remote_end) = self.remote_ends.get(&id).copied() {
                         sockets.report_room(remote_end);
                     }
@@ -426,9 +426,9 @@ fn error_of(failure: Failure) -> Errno {
 fn obstructed(unreachable: Unreachable) -> Errno {
     match unreachable {
         Unreachable::Network => Errno::ENETUNREACH,
-        Unreachable::Host | Unreachable::Forbidden | Unreachable::TooFar => Errno::EHOSTUNREACH,
+        Unreachable::Host | Unreachable::AdminProhibited | Unreachable::TimeExceeded => Errno::EHOSTUNREACH,
         Unreachable::Port => Errno::ECONNREFUSED,
-        Unreachable::TooLong => Errno::EMSGSIZE,
+        Unreachable::PacketTooBig => Errno::EMSGSIZE,
     }
 }
 

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pando_stack::{Error, Failure, KeepAlive, Refusal, TcpOptions, Tuple, Unreachable, Verdict};
+use pando_stack::{Error, Failure, KeepAlive, SynRefusal, TcpOptions, Tuple, Unreachable, Verdict};
 
 use crate::net::{Link, LinkEnd, MS, Net, address, noise};
 
@@ -196,13 +196,13 @@ fn strangers_are_held_admitted_and_refused() {
     let now = net.now;
     let host = &mut net.hosts[1];
     assert!(host.stack.admit(&first, now));
-    host.stack.refuse(&second, Refusal::Reset, &mut host.tx_queue);
-    host.stack.refuse(&third, Refusal::Unreachable(Unreachable::Forbidden), &mut host.tx_queue);
+    host.stack.refuse(&second, SynRefusal::Reset, &mut host.tx_queue);
+    host.stack.refuse(&third, SynRefusal::Unreachable(Unreachable::AdminProhibited), &mut host.tx_queue);
     net.run_for(100 * MS);
     assert!(net.end(0, ids[0]).is_open);
     assert_eq!(net.hosts[1].accepted.len(), 1);
     assert_eq!(net.end(0, ids[1]).failure, Some(Failure::Reset));
-    assert_eq!(net.end(0, ids[2]).failure, Some(Failure::Unreachable(Unreachable::Forbidden)));
+    assert_eq!(net.end(0, ids[2]).failure, Some(Failure::Unreachable(Unreachable::AdminProhibited)));
     assert_eq!(net.hosts[1].stack.counts().half_open, 0);
 }
 

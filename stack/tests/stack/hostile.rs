@@ -62,7 +62,7 @@ fn go_on(net: &mut Net, rng: &mut Rng) {
     let now = net.now;
     for host in &mut net.hosts {
         while let Some(event) = host.stack.next_event() {
-            if let SocketEvent::Data(id) | SocketEvent::Accepted(id) | SocketEvent::Opened(id) = event {
+            if let SocketEvent::Readable(id) | SocketEvent::Accepted(id) | SocketEvent::Opened(id) = event {
                 host.stack.receive(id, &mut |piece| piece.len());
                 host.stack.send(id, &mut |room| room.len().min(100));
                 match rng.u8(..20) {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fastrand::Rng;
 use pando_stack::{
-    Config, ConnectionId, Datagram, DatagramVerdict, Failure, IcmpError, Listeners, Message, SocketEvent, Stack, TcpOptions, Tuple,
+    Config, ConnectionId, Datagram, DatagramVerdict, Failure, IcmpError, IcmpMessage, Listeners, SocketEvent, Stack, TcpOptions, Tuple,
     TxQueue, Verdict,
 };
 
@@ -32,11 +32,11 @@ impl Link {
 }
 
 /// An echo request.
-pub fn echo(local: IpAddr, remote: IpAddr, bytes: &[u8]) -> Message {
+pub fn echo(local: IpAddr, remote: IpAddr, bytes: &[u8]) -> IcmpMessage {
     let kind = if local.is_ipv4() { 8 } else { 128 };
     let mut bytes = [&[kind, 0, 0, 0, 0, 7, 0, 9], bytes].concat();
     pando_stack::fill_icmp_checksum(local, remote, &mut bytes);
-    Message { local, remote, bytes, hops: 64 }
+    IcmpMessage { local, remote, bytes, hops: 64 }
 }
 
 /// The decisions on requests.
@@ -50,7 +50,7 @@ pub struct TestListeners {
 impl Listeners for TestListeners {
     fn admits(&mut self, tuple: &Tuple) -> Verdict {
         self.asked.push(*tuple);
-        *self.tcp.get(&tuple.local.port()).unwrap_or(&Verdict::Refuse(pando_stack::Refusal::Reset))
+        *self.tcp.get(&tuple.local.port()).unwrap_or(&Verdict::Refuse(pando_stack::SynRefusal::Reset))
     }
 
     fn accepts_datagram(&mut self, local: SocketAddr, _: SocketAddr) -> DatagramVerdict {
@@ -90,7 +90,7 @@ pub struct Host {
     pub echoes: bool,
     pub datagrams: Vec<Datagram>,
     pub notices: Vec<IcmpError>,
-    pub messages: Vec<Message>,
+    pub messages: Vec<IcmpMessage>,
 }
 
 impl Host {
@@ -108,7 +108,7 @@ impl Host {
                     self.ends.entry(id).or_default().is_open = true;
                     self.pump(id, now);
                 }
-                SocketEvent::Data(id) | SocketEvent::Room(id) => self.pump(id, now),
+                SocketEvent::Readable(id) | SocketEvent::Writable(id) => self.pump(id, now),
                 SocketEvent::Failed(id, failure) => {
                     self.pump(id, now);
                     self.ends.entry(id).or_default().failure = Some(failure);

@@ -5,7 +5,7 @@ use crate::world::CellNetwork;
 use pando_kernel::network::link::Link;
 use pando_kernel::{HostPort, NetworkId};
 use pando_stack::{
-    Config, ConnectionId, DatagramVerdict, Failure, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, TxQueue, Verdict,
+    Config, ConnectionId, DatagramVerdict, Failure, Listeners, SocketEvent, Stack, SynRefusal, TcpOptions, Tuple, TxQueue, Verdict,
 };
 use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -41,7 +41,7 @@ struct Nobody;
 
 impl Listeners for Nobody {
     fn admits(&mut self, _: &Tuple) -> Verdict {
-        Verdict::Refuse(Refusal::Reset)
+        Verdict::Refuse(SynRefusal::Reset)
     }
 
     fn accepts_datagram(&mut self, _: SocketAddr, _: SocketAddr) -> DatagramVerdict {
@@ -128,7 +128,7 @@ impl HostPeer {
                     self.ends.entry(id).or_default().is_open = true;
                     self.carry(id, now);
                 }
-                SocketEvent::Data(id) | SocketEvent::Room(id) => self.carry(id, now),
+                SocketEvent::Readable(id) | SocketEvent::Writable(id) => self.carry(id, now),
                 SocketEvent::Failed(id, failure) => {
                     self.carry(id, now);
                     self.ends.entry(id).or_default().failure = Some(failure);

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use pando_stack::{IcmpError, Message, fill_icmp_checksum};
+use pando_stack::{IcmpError, IcmpMessage, fill_icmp_checksum};
 
 use super::address::{Address, in_family, plain};
 use super::names::LOOPBACK;
@@ -57,7 +57,7 @@ impl Socket {
     }
 
     /// Whether a message is for it.
-    fn wants(&self, message: &Message) -> bool {
+    fn wants(&self, message: &IcmpMessage) -> bool {
         let Some(kind) = message.bytes.first().copied() else { return false };
         let is_its = if self.protocol == IPPROTO_RAW {
             false
@@ -132,7 +132,7 @@ impl Sockets {
         if is_echo || to.is_ipv6() {
             fill_icmp_checksum(from.ip(), to.ip(), &mut bytes);
         }
-        let message = Message { local: from.ip(), remote: to.ip(), bytes, hops };
+        let message = IcmpMessage { local: from.ip(), remote: to.ip(), bytes, hops };
         if self.outside.is_own(to.ip()) {
             self.carry_here(&message)
         } else {
@@ -142,20 +142,20 @@ impl Sockets {
     }
 
     /// Delivers a message from the cell to itself, and the reply to an echo request.
-    fn carry_here(&mut self, message: &Message) {
-        let Message { local: from, remote: to, bytes, hops } = message;
-        self.process_message(&Message { local: *to, remote: *from, bytes: bytes.clone(), hops: *hops }, LOOPBACK);
+    fn carry_here(&mut self, message: &IcmpMessage) {
+        let IcmpMessage { local: from, remote: to, bytes, hops } = message;
+        self.process_message(&IcmpMessage { local: *to, remote: *from, bytes: bytes.clone(), hops: *hops }, LOOPBACK);
         let [question, answer] = echo(to.is_ipv4());
         if bytes.len() >= HEADER && bytes.first() == Some(&question) {
             let mut bytes = bytes.clone();
             bytes[0] = answer;
             fill_icmp_checksum(*to, *from, &mut bytes);
-            self.process_message(&Message { local: *from, remote: *to, bytes, hops: 64 }, LOOPBACK);
+            self.process_message(&IcmpMessage { local: *from, remote: *to, bytes, hops: 64 }, LOOPBACK);
         }
     }
 
     /// Delivers a message that arrived by an interface to all matching sockets.
-    pub fn process_message(&mut self, message: &Message, by: u32) {
+    pub fn process_message(&mut self, message: &IcmpMessage, by: u32) {
         for index in 0..self.icmp.len() {
             let id = self.icmp[index];
             let Ok(socket) = self.get(id) else { continue };
@@ -163,7 +163,7 @@ impl Sockets {
             if !socket.accepts_by(by) || !socket.wants(message) || socket.queue.used() >= socket.options.receive_buffer {
                 continue;
             }
-            let Message { local, remote, bytes, hops } = message;
+            let IcmpMessage { local, remote, bytes, hops } = message;
             let from = Address::Inet(in_family(socket.family, SocketAddr::new(*remote, 0)));
             let header = if socket.is_raw() { header4(message) } else { Vec::new() };
             let packet = Packet { hops: Some((*hops).into()), class: Some(0), to: Some(*local), by, time: self.time() };
@@ -201,7 +201,7 @@ impl Socket {
 }
 
 /// The IPv4 header that raw sockets receive before a message. Empty for IPv6, where they receive none.
-fn header4(message: &Message) -> Vec<u8> {
+fn header4(message: &IcmpMessage) -> Vec<u8> {
     let (IpAddr::V4(to), IpAddr::V4(from)) = (message.local, message.remote) else { return Vec::new() };
     let length = ((HEADER4 + message.bytes.len()) as u16).to_be_bytes();
     let mut header =

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::mem;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use pando_stack::{ConnectionId, Message, Stack, Tuple};
+use pando_stack::{ConnectionId, IcmpMessage, Stack, Tuple};
 
 use super::address::{Address, in_family, is_here, plain};
 use super::names::{CARD, EPHEMERAL_PORTS};
@@ -58,7 +58,7 @@ pub enum NetworkRequest {
         hops: u8,
     },
     /// Send an ICMP message.
-    Message(Message),
+    Message(IcmpMessage),
     /// Send a frame.
     Frame(Vec<u8>),
 }
@@ -68,7 +68,7 @@ impl NetworkRequest {
     fn length(&self) -> usize {
         match self {
             NetworkRequest::Connect { .. } => 0,
-            NetworkRequest::Datagram { bytes, .. } | NetworkRequest::Message(Message { bytes, .. }) | NetworkRequest::Frame(bytes) => {
+            NetworkRequest::Datagram { bytes, .. } | NetworkRequest::Message(IcmpMessage { bytes, .. }) | NetworkRequest::Frame(bytes) => {
                 bytes.len()
             }
         }
@@ -456,7 +456,7 @@ impl Sockets {
     }
 
     /// Sends an ICMP message to a remote host.
-    pub(super) fn send_message_outside(&mut self, message: Message) {
+    pub(super) fn send_message_outside(&mut self, message: IcmpMessage) {
         self.outside.request(NetworkRequest::Message(message));
     }
 
