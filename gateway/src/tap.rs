@@ -166,7 +166,7 @@ impl<S: FramePort> TapPump<S> {
             self.counts.segmented += 1;
         } else if is_long {
             self.identification = self.identification.wrapping_add(1);
-            offload::allow_fragments(&mut self.buffer, self.identification);
+            offload::clear_dont_fragment(&mut self.buffer, self.identification);
         }
         let bytes = [IoSlice::new(&header), IoSlice::new(&self.buffer)];
         let refused = writev(&self.device, &bytes).is_err();
@@ -204,7 +204,7 @@ impl<S: FramePort> TapPump<S> {
             counts.damaged += 1;
             return Ok(ReadState::HasMore);
         }
-        offload::raise_segments(frame, *mtu, *largest);
+        offload::raise_mss(frame, *mtu, *largest);
         host_port.commit(length);
         Ok(ReadState::HasMore)
     }

@@ -11,7 +11,7 @@
 use smoltcp::wire::{TcpRepr, TcpSeqNumber};
 
 use crate::limits;
-use crate::sequence::{Progress, is_before};
+use crate::sequence::{SequenceNumbers, is_before};
 
 /// The state of the ACK policy of a connection.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl AckPolicy {
     }
 
     /// Records a received segment.
-    pub(crate) fn received(&mut self, segment: &TcpRepr, before: Progress) {
+    pub(crate) fn received(&mut self, segment: &TcpRepr, before: SequenceNumbers) {
         if !segment.payload.is_empty() {
             self.received = [segment.payload.len(), self.received[0]];
             if segment.seq_number != before.expected {

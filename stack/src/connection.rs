@@ -17,8 +17,8 @@ use crate::connection_state::{ConnectionState, OpenMode, UserHold};
 use crate::loss_recovery::Recovery;
 use crate::packet::{MacPair, Packet};
 use crate::segment::window_scale;
-use crate::segment_rewrite::{Rewrite, duplicate_ack, fit, is_duplicate_ack, rewrite, rewritten};
-use crate::sequence::{Progress, is_before};
+use crate::segment_rewrite::{Rewrite, build_packet, duplicate_ack, fit, is_duplicate_ack, rewrite};
+use crate::sequence::{SequenceNumbers, is_before};
 use crate::smoltcp_device::{IdleDevice, SmoltcpDevice, Transmitter, TxSummary};
 use crate::sockets::SingleSocket;
 use crate::{Failure, TcpOptions, Tuple, TxSink, limits};
@@ -182,7 +182,7 @@ impl Connection {
         match fit(segment, self.expected(), room).filter(|_| is_synchronized) {
             None => self.process_in_order(interface, transmitter, packet, segment, now),
             Some(segment) => {
-                let bytes = rewritten(packet, &segment, &transmitter.capabilities.checksum);
+                let bytes = build_packet(packet, &segment, &transmitter.capabilities.checksum);
                 self.process_in_order(interface, transmitter, &Packet { bytes: &bytes, ..*packet }, &segment, now);
             }
         }
@@ -225,7 +225,7 @@ impl Connection {
             return;
         }
         let checksums = transmitter.capabilities.checksum.clone();
-        let window = self.recovery.wanted_window();
+        let window = self.recovery.target_window();
         match rewrite(packet, segment, progress, window, &checksums) {
             Rewrite::Unchanged => {
                 self.recovery.note_unconfirmed_window(segment.window_len);
@@ -255,9 +255,9 @@ impl Connection {
     }
 
     /// Sequence numbers of both directions, once it is open.
-    fn progress(&self, tx: &TxSummary) -> Option<Progress> {
+    fn progress(&self, tx: &TxSummary) -> Option<SequenceNumbers> {
         let sent = tx.last.filter(|_| self.state.is_open())?.sequence;
-        Some(Progress { expected: self.expected(), unacknowledged: self.acknowledged, sent })
+        Some(SequenceNumbers { expected: self.expected(), unacknowledged: self.acknowledged, sent })
     }
 
     /// The next sequence number that is expected from the peer.
@@ -321,9 +321,9 @@ impl Connection {
                 self.take(interface, transmitter, &update_packet, now);
             }
         }
-        if self.recovery.must_go_back() {
+        if self.recovery.must_rewind() {
             interface.poll_egress(LATE, &mut IdleDevice(transmitter.capabilities), &mut self.single.set);
-            self.recovery.note_going_back();
+            self.recovery.note_rewind();
         }
     }
 

@@ -48,9 +48,9 @@ pub(crate) const BULK_SEGMENT: usize = 1000;
 pub(crate) const MIN_BUFFER: usize = 8 << 10;
 
 /// Frames that a connection sends per turn.
-pub(crate) const TURN: usize = 16;
+pub(crate) const FRAMES_PER_TURN: usize = 16;
 /// Turns of a connection per run. A thousand frames exceed most buffers, and the user's loop gets control again.
-pub(crate) const TURNS: usize = 64;
+pub(crate) const TURNS_PER_RUN: usize = 64;
 /// Delay before the next poll of a connection that is due at once and has nothing to send.
 pub(crate) const MIN_POLL_INTERVAL: u64 = SECOND / 1000;
 

@@ -6,7 +6,7 @@
 //!
 //! - *Window*: the window that smoltcp sees is the peer's or the rest of the congestion window ([`CongestionWindow`]), whichever is less.
 //! - *Retransmission* goes back: smoltcp's timer is made to expire, so that it sends everything again from the first unacknowledged
-//!   byte on. Only lost segments ([`Scoreboard`]) get out ([`Recovery::admits`]). smoltcp's own retransmissions are suppressed.
+//!   byte on. Only lost segments ([`Scoreboard`]) get out ([`Recovery::may_transmit`]). smoltcp's own retransmissions are suppressed.
 //! - *Timeouts*: silence after the last segment triggers a tail loss probe (RFC 8985), whose answer shows what else is
 //!   missing. After a longer silence, everything counts as lost (RFC 6298).
 
@@ -15,7 +15,7 @@ use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber};
 use crate::congestion_window::CongestionWindow;
 use crate::limits;
 use crate::scoreboard::Scoreboard;
-use crate::sequence::{Progress, distance, is_before};
+use crate::sequence::{SequenceNumbers, distance, is_before};
 
 /// The RTT estimate.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +47,7 @@ pub(crate) struct Recovery {
     is_reordered: bool,
     reordering_quarters: u64,
     /// Whether smoltcp may go back. It does so once for each acknowledgement and each timeout, whatever that brings.
-    may_go_back: bool,
+    may_rewind: bool,
     /// When to detect losses again.
     reordering_deadline: Option<u64>,
     /// A retransmission may exceed the window.
@@ -79,7 +79,7 @@ impl Recovery {
             smoltcp_position: none,
             is_reordered: false,
             reordering_quarters: 1,
-            may_go_back: false,
+            may_rewind: false,
             reordering_deadline: None,
             is_urgent: false,
             retransmitted: 0,
@@ -124,7 +124,7 @@ impl Recovery {
     }
 
     /// Processes a segment that was received in an open connection.
-    pub(crate) fn process(&mut self, segment: &TcpRepr, before: Progress, now: u64) {
+    pub(crate) fn process(&mut self, segment: &TcpRepr, before: SequenceNumbers, now: u64) {
         let Some(number) = segment.ack_number.filter(|_| !matches!(segment.control, TcpControl::Rst | TcpControl::Syn)) else {
             return;
         };
@@ -155,7 +155,7 @@ impl Recovery {
             }
         }
         self.window.grow(summary.acknowledged, number, was_full, limits::MAX_WINDOW);
-        self.may_go_back = true;
+        self.may_rewind = true;
         self.find_lost(now);
     }
 
@@ -182,11 +182,11 @@ impl Recovery {
     /// Handles expired timers.
     pub(crate) fn handle_timers(&mut self, now: u64) {
         if self.reordering_deadline.is_some_and(|moment| moment <= now) {
-            self.may_go_back = true;
+            self.may_rewind = true;
             self.find_lost(now);
         }
         if self.probe_deadline().is_some_and(|moment| moment <= now) {
-            (self.has_probed, self.is_urgent, self.may_go_back) = (true, true, true);
+            (self.has_probed, self.is_urgent, self.may_rewind) = (true, true, true);
             self.scoreboard.mark_last_lost();
         }
         if self.rto_deadline().is_some_and(|moment| moment <= now) {
@@ -195,7 +195,7 @@ impl Recovery {
                 self.window.collapse(self.scoreboard.end());
             }
             (self.timeouts, self.last_progress) = ((self.timeouts + 1).min(limits::MAX_RTO_DOUBLINGS), now);
-            (self.is_urgent, self.may_go_back, self.retransmitted, self.spurious) = (true, true, 0, 0);
+            (self.is_urgent, self.may_rewind, self.retransmitted, self.spurious) = (true, true, 0, 0);
         }
     }
 
@@ -217,7 +217,7 @@ impl Recovery {
 
     /// The next deadline.
     pub(crate) fn deadline(&self, now: u64) -> Option<u64> {
-        if self.must_go_back() {
+        if self.must_rewind() {
             return Some(now);
         }
         [self.reordering_deadline, self.probe_deadline(), self.rto_deadline()].into_iter().flatten().min()
@@ -230,15 +230,13 @@ impl Recovery {
     }
 
     /// Whether smoltcp is past the data to retransmit.
-    pub(crate) fn must_go_back(&self) -> bool {
-        self.may_go_back
-            && self.may_retransmit()
-            && self.scoreboard.first_lost().is_some_and(|lost| !is_before(self.smoltcp_position, lost))
+    pub(crate) fn must_rewind(&self) -> bool {
+        self.may_rewind && self.may_retransmit() && self.scoreboard.first_lost().is_some_and(|lost| !is_before(self.smoltcp_position, lost))
     }
 
     /// Records that smoltcp goes back.
-    pub(crate) const fn note_going_back(&mut self) {
-        (self.smoltcp_position, self.may_go_back) = (self.scoreboard.begin(), false);
+    pub(crate) const fn note_rewind(&mut self) {
+        (self.smoltcp_position, self.may_rewind) = (self.scoreboard.begin(), false);
     }
 
     /// Records that smoltcp has nothing to send: it has reached the end.
@@ -252,7 +250,7 @@ impl Recovery {
     }
 
     /// Whether a segment of smoltcp gets out. If not, it is suppressed, and smoltcp takes it for sent.
-    pub(crate) fn admits(&mut self, from: TcpSeqNumber, to: TcpSeqNumber, now: u64) -> bool {
+    pub(crate) fn may_transmit(&mut self, from: TcpSeqNumber, to: TcpSeqNumber, now: u64) -> bool {
         let is_old = !is_before(from, self.scoreboard.begin()) && !is_before(self.scoreboard.end(), to);
         if !self.is_open || from == to || is_before(from, self.scoreboard.begin()) {
             return true;
@@ -273,7 +271,7 @@ impl Recovery {
 
     /// The sequence number of a segment without data: the end of the sent data, or the end of the peer's window,
     /// beyond which the peer accepts nothing.
-    pub(crate) fn number(&self) -> Option<TcpSeqNumber> {
+    pub(crate) fn bare_ack_sequence(&self) -> Option<TcpSeqNumber> {
         let (begin, end) = (self.scoreboard.begin(), self.scoreboard.end());
         self.is_open.then(|| {
             if distance(begin, end) > self.peer_window { TcpSeqNumber(begin.0.wrapping_add(self.peer_window as i32)) } else { end }
@@ -281,13 +279,13 @@ impl Recovery {
     }
 
     /// The window that smoltcp should see. It always covers the sent data.
-    fn wanted_bytes(&self) -> usize {
+    fn target_window_bytes(&self) -> usize {
         let out = distance(self.scoreboard.begin(), self.scoreboard.end());
         let free = self.window.size().saturating_sub(self.scoreboard.in_flight());
         // Whole segments, or the rest of the peer's window.
         let most = out.saturating_add(free / self.mss * self.mss);
-        let wanted_bytes = self.peer_window.min(most).max(out);
-        wanted_bytes.div_ceil(1 << self.window_scale).min(usize::from(u16::MAX)) << self.window_scale
+        let target_window_bytes = self.peer_window.min(most).max(out);
+        target_window_bytes.div_ceil(1 << self.window_scale).min(usize::from(u16::MAX)) << self.window_scale
     }
 
     /// Whether the window is full of data in flight.
@@ -297,8 +295,8 @@ impl Recovery {
 
     /// The window that smoltcp should see, as the field of a segment that it gets now.
     pub(crate) fn announce_window(&mut self) -> u16 {
-        self.smoltcp_window = Some(self.wanted_bytes());
-        self.wanted_window()
+        self.smoltcp_window = Some(self.target_window_bytes());
+        self.target_window()
     }
 
     /// Whether smoltcp believes in a closed window. Without data to send it must not: in FIN-WAIT-2 it would probe a closed window forever.
@@ -313,8 +311,8 @@ impl Recovery {
     }
 
     /// The window that smoltcp should see, as the field of a segment.
-    pub(crate) fn wanted_window(&self) -> u16 {
-        u16::try_from(self.wanted_bytes() >> self.window_scale).unwrap_or(u16::MAX)
+    pub(crate) fn target_window(&self) -> u16 {
+        u16::try_from(self.target_window_bytes() >> self.window_scale).unwrap_or(u16::MAX)
     }
 
     /// Records that smoltcp may or may not have accepted this window.
@@ -329,6 +327,6 @@ impl Recovery {
 
     /// Whether smoltcp needs a window update.
     pub(crate) fn needs_window_update(&self) -> bool {
-        self.smoltcp_window != Some(self.wanted_bytes())
+        self.smoltcp_window != Some(self.target_window_bytes())
     }
 }

@@ -123,7 +123,7 @@ pub fn has_valid_checksums(frame: &[u8], all: bool) -> bool {
 
 /// Raises the MSS option of a SYN from the value for packets of `from` bytes to that for packets of `to` bytes. For
 /// frames that enter a link whose outgoing segments are cut (TSO). The checksum is not updated.
-pub fn raise_segments(frame: &mut [u8], from: usize, to: usize) {
+pub fn raise_mss(frame: &mut [u8], from: usize, to: usize) {
     /// Kinds of options (RFC 9293).
     const END: u8 = 0;
     const NOP: u8 = 1;
@@ -155,7 +155,7 @@ pub fn raise_segments(frame: &mut [u8], from: usize, to: usize) {
 
 /// Clears "don't fragment" of an IPv4 packet that may be longer than the next link's MTU. The identification `number`
 /// must be unique among the sender's packets in flight.
-pub fn allow_fragments(frame: &mut [u8], number: u16) {
+pub fn clear_dont_fragment(frame: &mut [u8], number: u16) {
     if !matches!(find_packet(frame), Some(LocatedPacket { source: IpAddress::Ipv4(_), .. })) {
         return;
     }
@@ -168,7 +168,7 @@ pub fn allow_fragments(frame: &mut [u8], number: u16) {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEADER, Offload, allow_fragments, fill_checksum, has_valid_checksums, offload_checksum, raise_segments};
+    use super::{HEADER, Offload, clear_dont_fragment, fill_checksum, has_valid_checksums, offload_checksum, raise_mss};
     use alloc::vec::Vec;
     use core::net::IpAddr;
 
@@ -243,7 +243,7 @@ mod tests {
     fn long_segments_are_allowed_where_whole_packets_were() {
         let raised = |[from, to]: [&str; 2], mss: u16| {
             let mut frame = frame(from, to, 6, &beginning(mss));
-            raise_segments(&mut frame, 1500, 65_535);
+            raise_mss(&mut frame, 1500, 65_535);
             let at = frame.len() - 6;
             u16::from_be_bytes([frame[at], frame[at + 1]])
         };
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn routers_may_fragment_packets_after_permission() {
         let mut long = frame(V4[0], V4[1], 17, &[0; 3000]);
-        allow_fragments(&mut long, 7);
+        clear_dont_fragment(&mut long, 7);
         assert!(has_valid_checksums(&long, false));
         assert_eq!((long[HEADER + 6], long[HEADER + 5]), (0, 7));
     }
@@ -275,8 +275,8 @@ mod tests {
             }
             let _ = has_valid_checksums(&frame, true);
             fill_checksum(&mut frame);
-            raise_segments(&mut frame, 1500, 65_535);
-            allow_fragments(&mut frame, 1);
+            raise_mss(&mut frame, 1500, 65_535);
+            clear_dont_fragment(&mut frame, 1);
             if let Some((Offload { start, field, headers, .. }, length)) = offload_checksum(&mut frame) {
                 assert!(start + field + 2 <= length && length <= frame.len() && headers.is_none_or(|headers| headers <= length));
             }

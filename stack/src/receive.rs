@@ -86,7 +86,7 @@ impl Stack {
             return self.process_half_open(&tuple, packet, &repr, context);
         }
         if let Some(last) = self.time_wait.get(&tuple, context.now) {
-            let is_new = is_connection_request && (repr.seq_number > last.acknowledged || self.time_wait.is_quiet(&tuple, context.now));
+            let is_new = is_connection_request && (repr.seq_number > last.acknowledged || self.time_wait.may_reuse(&tuple, context.now));
             if !is_new {
                 if repr.control != TcpControl::Rst && repr.segment_len() > 0 {
                     self.send_last_segment(&tuple, last, context.from, context.sink);

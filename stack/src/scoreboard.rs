@@ -282,15 +282,15 @@ impl Scoreboard {
         (has_found, next_check)
     }
 
-    /// Marks everything in flight as lost. With `is_forgetful`, also the selectively acknowledged segments, which the
+    /// Marks everything in flight as lost. With `has_reneged`, also the selectively acknowledged segments, which the
     /// peer may have discarded.
-    pub(crate) fn mark_all_lost(&mut self, is_forgetful: bool) {
+    pub(crate) fn mark_all_lost(&mut self, has_reneged: bool) {
         for segment in &mut self.segments {
-            if segment.state == SegmentState::InFlight || is_forgetful {
+            if segment.state == SegmentState::InFlight || has_reneged {
                 segment.state = SegmentState::Lost;
             }
         }
-        if is_forgetful {
+        if has_reneged {
             self.sacked = 0;
         }
         self.recount();

@@ -13,7 +13,7 @@ use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRep
 use crate::Tuple;
 use crate::packet::{Packet, compose};
 use crate::segment::empty_segment;
-use crate::sequence::{Progress, is_before};
+use crate::sequence::{SequenceNumbers, is_before};
 
 /// The segments that smoltcp gets in place of a received one, or before it.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum Rewrite {
 }
 
 /// Whether a segment is a duplicate acknowledgement, possibly with a new window.
-pub(crate) fn is_duplicate_ack(segment: &TcpRepr, progress: Progress) -> bool {
+pub(crate) fn is_duplicate_ack(segment: &TcpRepr, progress: SequenceNumbers) -> bool {
     segment.ack_number == Some(progress.unacknowledged)
         && segment.segment_len() == 0
         && segment.control != TcpControl::Rst
@@ -35,7 +35,13 @@ pub(crate) fn is_duplicate_ack(segment: &TcpRepr, progress: Progress) -> bool {
 }
 
 /// Returns how a segment must be rewritten for smoltcp, with this window.
-pub(crate) fn rewrite(packet: &Packet, segment: &TcpRepr, progress: Progress, window: u16, checksums: &ChecksumCapabilities) -> Rewrite {
+pub(crate) fn rewrite(
+    packet: &Packet,
+    segment: &TcpRepr,
+    progress: SequenceNumbers,
+    window: u16,
+    checksums: &ChecksumCapabilities,
+) -> Rewrite {
     let Some(number) = segment.ack_number.filter(|_| !matches!(segment.control, TcpControl::Rst | TcpControl::Syn)) else {
         return Rewrite::Unchanged;
     };
@@ -44,19 +50,19 @@ pub(crate) fn rewrite(packet: &Packet, segment: &TcpRepr, progress: Progress, wi
     let is_old = is_before(segment.seq_number, progress.expected) && !is_before(progress.expected, end);
     if is_old && is_before(progress.unacknowledged, number) && !is_before(progress.sent, number) {
         let ack_only = TcpRepr { seq_number: progress.expected, control: TcpControl::None, window_len: window, payload: &[], ..*segment };
-        return Rewrite::Preceded(rewritten(packet, &ack_only, checksums), length > 0);
+        return Rewrite::Preceded(build_packet(packet, &ack_only, checksums), length > 0);
     }
     if length == 0 && !is_before(segment.seq_number, progress.expected) && !is_before(number, progress.unacknowledged) {
         let replaced = TcpRepr { seq_number: progress.expected, window_len: window, sack_ranges: [None; 3], ..*segment };
-        return Rewrite::Replaced(rewritten(packet, &replaced, checksums));
+        return Rewrite::Replaced(build_packet(packet, &replaced, checksums));
     }
     if !is_old && length > 0 && is_before(number, progress.unacknowledged) {
         let replaced = TcpRepr { ack_number: Some(progress.unacknowledged), window_len: window, ..*segment };
-        return Rewrite::Replaced(rewritten(packet, &replaced, checksums));
+        return Rewrite::Replaced(build_packet(packet, &replaced, checksums));
     }
     if !is_old && segment.window_len < window {
         // A window smaller than the data in flight stops smoltcp's timer.
-        return Rewrite::Replaced(rewritten(packet, &TcpRepr { window_len: window, ..*segment }, checksums));
+        return Rewrite::Replaced(build_packet(packet, &TcpRepr { window_len: window, ..*segment }, checksums));
     }
     Rewrite::Unchanged
 }
@@ -78,7 +84,7 @@ pub(crate) fn fit<'a>(segment: &TcpRepr<'a>, expected: TcpSeqNumber, room: usize
 }
 
 /// A packet from the peer that repeats its last acknowledgement, with a new window.
-pub(crate) fn duplicate_ack(tuple: &Tuple, progress: Progress, window: u16, checksums: &ChecksumCapabilities) -> Vec<u8> {
+pub(crate) fn duplicate_ack(tuple: &Tuple, progress: SequenceNumbers, window: u16, checksums: &ChecksumCapabilities) -> Vec<u8> {
     let (from, to) = (IpAddress::from(tuple.remote.ip()), IpAddress::from(tuple.local.ip()));
     let reverse = Tuple { local: tuple.remote, remote: tuple.local };
     let segment =
@@ -88,7 +94,7 @@ pub(crate) fn duplicate_ack(tuple: &Tuple, progress: Progress, window: u16, chec
 }
 
 /// The same packet with another segment.
-pub(crate) fn rewritten(packet: &Packet, segment: &TcpRepr, checksums: &ChecksumCapabilities) -> Vec<u8> {
+pub(crate) fn build_packet(packet: &Packet, segment: &TcpRepr, checksums: &ChecksumCapabilities) -> Vec<u8> {
     let (from, to) = (IpAddress::from(packet.source), IpAddress::from(packet.destination));
     let header = IpRepr::new(from, to, IpProtocol::Tcp, segment.buffer_len(), packet.hops);
     compose(&header, checksums, |room| segment.emit(&mut TcpPacket::new_unchecked(room), &from, &to, checksums))

@@ -16,7 +16,7 @@ pub(crate) const fn distance(from: TcpSeqNumber, to: TcpSeqNumber) -> usize {
 
 /// The sequence numbers of a connection, as smoltcp counts them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Progress {
+pub(crate) struct SequenceNumbers {
     /// The next sequence number that is expected from the peer.
     pub(crate) expected: TcpSeqNumber,
     /// The first unacknowledged sequence number.

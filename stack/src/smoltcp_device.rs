@@ -179,12 +179,12 @@ impl TxToken for PortTxToken<'_, '_> {
         if let Some(segment) = segment(packet) {
             let begin = segment.seq_number();
             let end = begin + segment.segment_len();
-            let is_admitted = self.recovery.admits(begin, end, self.now);
+            let is_admitted = self.recovery.may_transmit(begin, end, self.now);
             tx.is_suppressed |= !is_admitted;
             if !is_admitted && !tx.has_new_ack(&segment, *window_scale) {
                 return result;
             }
-            if let Some(number) = self.recovery.number().filter(|number| !is_admitted || begin == end && begin != *number) {
+            if let Some(number) = self.recovery.bare_ack_sequence().filter(|number| !is_admitted || begin == end && begin != *number) {
                 length = truncate_to_header(packet, number, capabilities.checksum.tcp.tx());
             }
         }

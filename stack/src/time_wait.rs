@@ -55,7 +55,7 @@ impl TimeWait {
     }
 
     /// Whether no packet of the old connection can be in flight any more.
-    pub(crate) fn is_quiet(&self, tuple: &Tuple, now: u64) -> bool {
+    pub(crate) fn may_reuse(&self, tuple: &Tuple, now: u64) -> bool {
         let until = self.all.get(tuple).map_or(0, |(_, until)| *until);
         now.saturating_add(limits::TIME_WAIT).saturating_sub(until) >= limits::REUSE_DELAY
     }

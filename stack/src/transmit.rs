@@ -22,7 +22,7 @@ impl Stack {
             self.queue_for_tx(id);
         }
         // Each connection with data has its turn. Those with more than one turn's data come again, up to a limit.
-        for _ in 0..limits::TURNS {
+        for _ in 0..limits::TURNS_PER_RUN {
             for _ in 0..self.tx_ready.len() {
                 let Some(id) = self.tx_ready.pop_front() else { break };
                 if self.send_queued(id, now, sink) {
@@ -66,7 +66,7 @@ impl Stack {
         };
         let ends = MacPair { from: self.network.mac, to };
         let mut transmitter = connection.transmitter(&self.capabilities, sink, ends);
-        for turn in 1..=limits::TURN {
+        for turn in 1..=limits::FRAMES_PER_TURN {
             connection.send_queued(&mut self.interface, &mut transmitter, now);
             if transmitter.tx.frames < turn {
                 break;
