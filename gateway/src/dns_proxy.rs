@@ -241,7 +241,9 @@ impl DnsProxy {
 
     /// Asks the next resolver for queries that have timed out.
     pub(crate) fn expire(&mut self, context: &mut DnsContext<'_>) {
-        while let Some(DnsQuery { question, client, resolver, .. }) = self.timers.due(context.now).and_then(|index| self.remove(index)) {
+        while let Some(DnsQuery { question, client, resolver, .. }) =
+            self.timers.pop_expired(context.now).and_then(|index| self.remove(index))
+        {
             self.query_from(resolver + 1, question, client, context);
         }
     }

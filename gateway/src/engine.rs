@@ -250,7 +250,7 @@ struct Engine<'a, S, T> {
 
 impl Listeners for HostSide {
     fn admits(&mut self, tuple: &Tuple) -> Verdict {
-        match self.tcp_proxy.unaccepted(tuple) {
+        match self.tcp_proxy.half_open(tuple) {
             Some(true) => return Verdict::Admit,
             Some(false) => return Verdict::Hold,
             None => {}
@@ -408,10 +408,10 @@ impl<S: FramePort, T: FnMut(RefusedDestination)> Engine<'_, S, T> {
         match event {
             SocketEvent::Accepted(id) => match stack.tuple(id) {
                 Some(tuple) if routes.is_resolver(tuple.local) => dns_proxy.open(id, stack),
-                Some(tuple) => tcp_proxy.accepted(id, &tuple, stack),
+                Some(tuple) => tcp_proxy.handle_accepted(id, &tuple, stack),
                 None => {}
             },
-            SocketEvent::Opened(id) => accepted_ports.extend(tcp_proxy.opened(id, stack)),
+            SocketEvent::Opened(id) => accepted_ports.extend(tcp_proxy.handle_opened(id, stack)),
             SocketEvent::Readable(id) | SocketEvent::Writable(id) => {
                 tcp_proxy.wake(id);
                 dns_proxy.serve(id, &mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
@@ -425,12 +425,12 @@ impl<S: FramePort, T: FnMut(RefusedDestination)> Engine<'_, S, T> {
                         stack.abort(id);
                         virtual_hosts.return_client(poll, socket, protocol, *now);
                     }
-                    None => tcp_proxy.failed(id, stack, *now),
+                    None => tcp_proxy.handle_failed(id, stack, *now),
                 }
                 dns_proxy.close(id, stack);
             }
             SocketEvent::Closed(id) => {
-                tcp_proxy.closed(id);
+                tcp_proxy.handle_closed(id);
                 dns_proxy.close(id, stack);
             }
             SocketEvent::Datagram(datagram) if udp_proxy.has_flow(&(datagram.local, datagram.remote)) => {

@@ -106,7 +106,7 @@ fn server_name(mut bytes: &[u8]) -> Result<Option<String>, RequestNameError> {
 
 /// The part of a host name before the domain, in lower case. `None`: the name is not below the domain, or has other characters than
 /// names of cells.
-pub(crate) fn below(host: &str, domain: &str) -> Option<String> {
+pub(crate) fn name_below(host: &str, domain: &str) -> Option<String> {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let name = host.strip_suffix(domain)?.strip_suffix('.')?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -115,7 +115,7 @@ pub(crate) fn below(host: &str, domain: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{RequestNameError, RequestStart, below, parse};
+    use super::{RequestNameError, RequestStart, name_below, parse};
     use crate::limits::MAX_HEAD_BYTES;
 
     fn http(name: &str) -> RequestStart {
@@ -171,10 +171,10 @@ mod tests {
 
     #[test]
     fn names_are_below_the_domain() {
-        assert_eq!(below("41.Cells.LOCALHOST.", "cells.localhost").as_deref(), Some("41"));
-        assert_eq!(below("80.web.cells.localhost", "cells.localhost").as_deref(), Some("80.web"));
+        assert_eq!(name_below("41.Cells.LOCALHOST.", "cells.localhost").as_deref(), Some("41"));
+        assert_eq!(name_below("80.web.cells.localhost", "cells.localhost").as_deref(), Some("80.web"));
         for host in ["cells.localhost", ".cells.localhost", "xcells.localhost", "a.b", "", "a/b.cells.localhost", "a b.cells.localhost"] {
-            assert_eq!(below(host, "cells.localhost"), None, "{host}");
+            assert_eq!(name_below(host, "cells.localhost"), None, "{host}");
         }
     }
 }

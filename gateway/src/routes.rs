@@ -152,7 +152,7 @@ impl Routes {
 
     /// Caches the addresses of a name.
     pub(crate) fn learn(&mut self, name: &str, addresses: &[(IpAddr, u32)], now: u64) {
-        if self.rules.name(name) {
+        if self.rules.covers_name(name) {
             for (address, seconds) in addresses {
                 let time = Duration::from_secs((*seconds).into()).clamp(MIN_NAME_LIFETIME, MAX_NAME_LIFETIME);
                 self.resolved.add(*address, name, now.saturating_add(time.as_nanos() as u64));
@@ -191,7 +191,7 @@ impl ResolvedNames {
     /// Whether a name that a rule covers has this address.
     fn has(&self, address: IpAddr, now: u64, rule: &Rule) -> bool {
         let names = self.expires.range((address, String::new())..).take_while(|((other, _), _)| *other == address);
-        names.into_iter().any(|((_, name), expires)| *expires > now && rule.names(name))
+        names.into_iter().any(|((_, name), expires)| *expires > now && rule.covers_name(name))
     }
 }
 

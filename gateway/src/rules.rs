@@ -30,7 +30,7 @@ pub(crate) enum RuleTarget {
     /// The addresses of this name.
     Name(String, Scope),
     /// The addresses of the names below this one; it starts with a dot.
-    Below(String, Scope),
+    Subdomains(String, Scope),
 }
 
 /// The addresses of a name that its rule allows: the name's owner controls which there are.
@@ -47,11 +47,11 @@ impl Rule {
     pub const PUBLIC: Rule = Rule { target: RuleTarget::Public, port: None };
 
     /// Whether it covers a DNS name, in lower case. (A name with a backslash contains an escaped dot.)
-    pub(crate) fn names(&self, name: &str) -> bool {
+    pub(crate) fn covers_name(&self, name: &str) -> bool {
         match &self.target {
             _ if name.contains('\\') => false,
             RuleTarget::Name(own, _) => own == name,
-            RuleTarget::Below(own, _) => name.len() > own.len() && name.ends_with(own.as_str()),
+            RuleTarget::Subdomains(own, _) => name.len() > own.len() && name.ends_with(own.as_str()),
             _ => false,
         }
     }
@@ -132,7 +132,7 @@ fn name(text: &str) -> Option<RuleTarget> {
     let is_name =
         plain.len() < 254 && plain.split('.').all(is_label) && !plain.rsplit('.').next()?.bytes().all(|byte| byte.is_ascii_digit());
     is_name.then(|| {
-        name.strip_prefix('*').map_or_else(|| RuleTarget::Name(name.clone(), scope), |below| RuleTarget::Below(below.into(), scope))
+        name.strip_prefix('*').map_or_else(|| RuleTarget::Name(name.clone(), scope), |below| RuleTarget::Subdomains(below.into(), scope))
     })
 }
 
@@ -149,7 +149,7 @@ impl Rules {
 
     /// Whether a cell may query a name, in lower case: a query itself transmits data to the name's servers.
     pub(crate) fn admit_name(&self, name: &str) -> bool {
-        self.list.iter().any(|rule| matches!(rule.target, RuleTarget::Public | RuleTarget::Names) || rule.names(name))
+        self.list.iter().any(|rule| matches!(rule.target, RuleTarget::Public | RuleTarget::Names) || rule.covers_name(name))
     }
 
     /// Whether a port of the host's loopback is allowed.
@@ -167,7 +167,7 @@ impl Rules {
                     RuleTarget::Public => kind == AddressClass::Public,
                     RuleTarget::Private => kind == AddressClass::Private,
                     RuleTarget::Network(network) => network.contains(address),
-                    RuleTarget::Name(_, scope) | RuleTarget::Below(_, scope) => {
+                    RuleTarget::Name(_, scope) | RuleTarget::Subdomains(_, scope) => {
                         let is_in_scope = kind == AddressClass::Public || kind == AddressClass::Private && *scope == Scope::Private;
                         is_in_scope && is_named(rule)
                     }
@@ -180,8 +180,8 @@ impl Rules {
     }
 
     /// Whether a rule covers this name, so that its addresses must be cached.
-    pub(crate) fn name(&self, name: &str) -> bool {
-        self.list.iter().any(|rule| rule.names(name))
+    pub(crate) fn covers_name(&self, name: &str) -> bool {
+        self.list.iter().any(|rule| rule.covers_name(name))
     }
 
     /// The ports of all rules; `None` if any port.
@@ -202,7 +202,7 @@ mod tests {
     /// Whether a destination is allowed, on a host that has 192.168.1.5 and 5.5.5.5, where `named.org` has every address.
     fn admit(texts: &[&str], to: &str) -> bool {
         let to: SocketAddr = to.parse().expect("a destination");
-        rules(texts).admit(to, |rule| rule.names("named.org"), |address| ["192.168.1.5", "5.5.5.5"].contains(&&*address.to_string()))
+        rules(texts).admit(to, |rule| rule.covers_name("named.org"), |address| ["192.168.1.5", "5.5.5.5"].contains(&&*address.to_string()))
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
         let target = |text: &str| text.parse().map(|Rule { target, port }| (target, port));
         assert_eq!(target("host:80"), Ok((RuleTarget::Host, Some(80))));
         assert_eq!(target("Example.org"), Ok((RuleTarget::Name("example.org".into(), Scope::Public), None)));
-        assert_eq!(target("*.example.org:8"), Ok((RuleTarget::Below(".example.org".into(), Scope::Public), Some(8))));
+        assert_eq!(target("*.example.org:8"), Ok((RuleTarget::Subdomains(".example.org".into(), Scope::Public), Some(8))));
         assert_eq!(target("db.example.org/private:5432"), Ok((RuleTarget::Name("db.example.org".into(), Scope::Private), Some(5432))));
         for text in [
             "",

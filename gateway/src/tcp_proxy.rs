@@ -67,7 +67,7 @@ pub struct TransferCounts {
 pub(crate) struct TcpProxy {
     list: Slab<ProxiedConnection>,
     /// Half-open connections, which have no ID in the stack yet.
-    unaccepted: HashMap<Tuple, usize>,
+    half_open: HashMap<Tuple, usize>,
     by_id: HashMap<ConnectionId, usize>,
     ready: VecDeque<usize>,
     handshakes: Timers,
@@ -125,9 +125,9 @@ impl TcpProxy {
     fn remove(&mut self, index: usize) -> Option<OwnedFd> {
         let connection = self.list.try_remove(index)?;
         match connection.state {
-            ProxyState::ConnectingHost(tuple) => drop(self.unaccepted.remove(&tuple)),
+            ProxyState::ConnectingHost(tuple) => drop(self.half_open.remove(&tuple)),
             ProxyState::AcceptingCell(tuple, until) => {
-                self.unaccepted.remove(&tuple);
+                self.half_open.remove(&tuple);
                 self.handshakes.remove(until, index);
             }
             ProxyState::Waiting(_, at) => self.retries.remove(at, index),
@@ -144,8 +144,8 @@ impl TcpProxy {
     }
 
     /// Whether a half-open connection is known, and if so whether the host's side is connected.
-    pub(crate) fn unaccepted(&self, tuple: &Tuple) -> Option<bool> {
-        let connection = self.list.get(*self.unaccepted.get(tuple)?)?;
+    pub(crate) fn half_open(&self, tuple: &Tuple) -> Option<bool> {
+        let connection = self.list.get(*self.half_open.get(tuple)?)?;
         Some(matches!(connection.state, ProxyState::AcceptingCell(..)))
     }
 
@@ -154,7 +154,7 @@ impl TcpProxy {
         let socket = sockets::connect_stream(to);
         match socket.and_then(|socket| self.insert(poll, socket, ProxyState::ConnectingHost(tuple))) {
             Ok(index) => {
-                self.unaccepted.insert(tuple, index);
+                self.half_open.insert(tuple, index);
                 Ok(())
             }
             Err(errno) => {
@@ -198,7 +198,7 @@ impl TcpProxy {
 
     /// A connection to retry now.
     pub(crate) fn next_retry(&mut self, now: u64) -> Option<(usize, IncomingConnection)> {
-        let index = self.retries.due(now)?;
+        let index = self.retries.pop_expired(now)?;
         match self.list.get(index)?.state {
             ProxyState::Waiting(incoming, _) => Some((index, incoming)),
             _ => None,
@@ -228,8 +228,8 @@ impl TcpProxy {
     }
 
     /// Handles the end of a handshake with the cell.
-    pub(crate) fn accepted(&mut self, id: ConnectionId, tuple: &Tuple, stack: &mut Stack) {
-        let Some(index) = self.unaccepted.remove(tuple) else {
+    pub(crate) fn handle_accepted(&mut self, id: ConnectionId, tuple: &Tuple, stack: &mut Stack) {
+        let Some(index) = self.half_open.remove(tuple) else {
             // It has timed out.
             return stack.abort(id);
         };
@@ -243,7 +243,7 @@ impl TcpProxy {
     }
 
     /// Handles the cell's acceptance of a forward. Returns the port.
-    pub(crate) fn opened(&mut self, id: ConnectionId, stack: &mut Stack) -> Option<u16> {
+    pub(crate) fn handle_opened(&mut self, id: ConnectionId, stack: &mut Stack) -> Option<u16> {
         let index = self.by_id.get(&id).copied()?;
         let ProxyState::ConnectingCell(_, incoming) = self.list.get(index)?.state else { return None };
         self.counts.incoming += 1;
@@ -262,7 +262,7 @@ impl TcpProxy {
     }
 
     /// Handles a failure of the cell's side: the host's side fails, too, after the data that arrived before.
-    pub(crate) fn failed(&mut self, id: ConnectionId, stack: &mut Stack, now: u64) {
+    pub(crate) fn handle_failed(&mut self, id: ConnectionId, stack: &mut Stack, now: u64) {
         if let Some(index) = self.by_id.get(&id).copied() {
             if let Some(connection) = self.list.get_mut(index) {
                 connection.from_cell = CellStream::Failed;
@@ -274,7 +274,7 @@ impl TcpProxy {
     }
 
     /// Handles the end of the cell's side.
-    pub(crate) fn closed(&mut self, id: ConnectionId) {
+    pub(crate) fn handle_closed(&mut self, id: ConnectionId) {
         if let Some(index) = self.by_id.get(&id).copied() {
             self.remove(index);
         }
@@ -369,7 +369,7 @@ impl TcpProxy {
 
     /// Removes half-open connections whose handshake timed out.
     pub(crate) fn expire(&mut self, now: u64) {
-        while let Some(index) = self.handshakes.due(now) {
+        while let Some(index) = self.handshakes.pop_expired(now) {
             self.reset(index);
         }
     }

@@ -29,12 +29,12 @@ impl Timers {
     }
 
     /// Removes the first timer, expired or not.
-    pub(crate) fn first(&mut self) -> Option<usize> {
+    pub(crate) fn pop_first(&mut self) -> Option<usize> {
         self.moments.pop_first().map(|(_, index)| index)
     }
 
     /// Removes an expired timer.
-    pub(crate) fn due(&mut self, now: u64) -> Option<usize> {
-        self.next().filter(|at| *at <= now).and_then(|_| self.first())
+    pub(crate) fn pop_expired(&mut self, now: u64) -> Option<usize> {
+        self.next().filter(|at| *at <= now).and_then(|_| self.pop_first())
     }
 }

@@ -108,7 +108,7 @@ impl UdpProxy {
 
     fn insert(&mut self, key: FlowKey, host: HostSocket, now: u64) -> usize {
         if self.list.len() >= self.max_flows
-            && let Some(index) = self.timers.first()
+            && let Some(index) = self.timers.pop_first()
         {
             self.remove(index);
         }
@@ -272,7 +272,7 @@ impl UdpProxy {
     }
 
     pub(crate) fn expire(&mut self, now: u64) {
-        while let Some(index) = self.timers.due(now) {
+        while let Some(index) = self.timers.pop_expired(now) {
             self.remove(index);
         }
     }

@@ -7,7 +7,7 @@
 use crate::limits::{CLOSING_TIMEOUT, DIRECTORY_TIMEOUT, HEAD_TIMEOUT, MAX_ACCEPTS, MAX_DISCARDED_BYTES, MAX_HEAD_BYTES, MAX_NAME_QUERIES};
 use crate::listeners::BindError;
 use crate::poll::{Poll, Ready, Token};
-use crate::request_name::{ClientProtocol, RequestNameError, RequestStart, below, parse, protocol};
+use crate::request_name::{ClientProtocol, RequestNameError, RequestStart, name_below, parse, protocol};
 use crate::sockets;
 use crate::timers::Timers;
 use rustix::io::Errno;
@@ -194,7 +194,7 @@ impl<'a> VirtualHostProxy<'a> {
                     let _ = sockets::prepare(&socket);
                     room -= 1;
                     if self.clients.len() >= self.max_clients
-                        && let Some(oldest) = self.timers.first()
+                        && let Some(oldest) = self.timers.pop_first()
                     {
                         self.remove(oldest);
                     }
@@ -270,7 +270,7 @@ impl<'a> VirtualHostProxy<'a> {
             }
             RequestStart::Named(host) => {
                 let domain = self.listener.as_ref().map_or("", |listener| &listener.config.domain);
-                match below(&host, domain) {
+                match name_below(&host, domain) {
                     Some(name) => {
                         self.set_state(index, ClientState::Queued(name), after(now, DIRECTORY_TIMEOUT));
                         self.queued.push_back(index);
@@ -381,7 +381,7 @@ impl<'a> VirtualHostProxy<'a> {
 
     /// Refuses clients that are too slow, and removes refused ones.
     pub(crate) fn expire(&mut self, now: u64) {
-        while let Some(index) = self.timers.due(now) {
+        while let Some(index) = self.timers.pop_expired(now) {
             match self.clients.get(index).map(|client| &client.state) {
                 Some(ClientState::Reading) => self.refuse(index, 408, "the head of the request did not come in time: send it at once", now),
                 Some(ClientState::Queued(_)) => {
