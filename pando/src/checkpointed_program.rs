@@ -17,7 +17,7 @@ pub(crate) const CHECKPOINTS: &str = "/run/pando-checkpoints";
 const FILE: &str = "program.json";
 /// Copies of the program's cell and its nested cells that a checkpointer has: the program, and the snapshots of the last checkpoint and of
 /// the next one.
-const FAMILIES: u32 = 3;
+const FAMILY_COPIES: u32 = 3;
 /// Bytes of the longest file.
 const BYTES_MAX: u64 = 1 << 20;
 /// The growth of the directory that is allowed: the disk is the limit.
@@ -90,7 +90,7 @@ impl CheckpointedProgram {
             Err(error) => return error,
         };
         let mut run = Command::new(&itself);
-        let cells = self.nest.saturating_add(1).saturating_mul(FAMILIES).to_string();
+        let cells = self.nest.saturating_add(1).saturating_mul(FAMILY_COPIES).to_string();
         run.current_dir("/").args(["run", "--nest", &cells, "--name-view", "--write-limit", NO_LIMIT]).args(around);
         if let Some(memory) = self.memory {
             run.args(["-m", &memory.to_string()]);

@@ -192,7 +192,7 @@ pub(crate) fn clone(options: &CloneOptions) -> Result<u8, Failure> {
     }
     let request = options.request();
     if options.detach || options.network.is_some() {
-        let client = Client::need()?;
+        let client = Client::find_or_fail()?;
         client.server()?;
         let request = request.ok_or(Failure::NotInService)?;
         return if options.detach {
@@ -212,7 +212,7 @@ pub(crate) fn clone(options: &CloneOptions) -> Result<u8, Failure> {
         if let Some(option) = options.unsupported_inside() {
             return Err(Failure::NotInside(option));
         }
-        let client = Client::need()?;
+        let client = Client::find_or_fail()?;
         client.server()?;
         options.create_output_directory()?;
         return service_clones::run(options, &client, &request.ok_or(Failure::NotInService)?);

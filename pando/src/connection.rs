@@ -57,7 +57,7 @@ impl Client {
     ///
     /// # Errors
     /// No server accepts connections.
-    pub(crate) fn need() -> Result<Client, Failure> {
+    pub(crate) fn find_or_fail() -> Result<Client, Failure> {
         let missing = || Ok(Failure::NoServer(socket::default_path()?));
         Client::find()?.map_or_else(|| Err(missing().unwrap_or_else(|failure| failure)), Ok)
     }
@@ -84,7 +84,7 @@ impl Client {
     ///
     /// # Errors
     /// The server refuses the request or does not answer.
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+    pub(crate) async fn request<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<T, Failure> {
         let body = serde_json::to_vec(body).map_err(std::io::Error::from).map_err(Failure::ConnectionLost)?;
         let answer = self.send(method, path, "application/json", body.into()).await?;
         let bytes = answer.into_body().collect().await.map_err(connection_lost)?.to_bytes();
@@ -98,7 +98,7 @@ impl Client {
     /// # Errors
     /// The same.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.ask(Method::GET, path, &()).await
+        self.request(Method::GET, path, &()).await
     }
 
     /// Requests a page of a list. Returns the path of the next page, too; `None`: it is the last one.
@@ -117,7 +117,7 @@ impl Client {
     ///
     /// # Errors
     /// The same.
-    pub(crate) async fn give(&self, path: &str, bytes: Bytes) -> Result<(), Failure> {
+    pub(crate) async fn post_content(&self, path: &str, bytes: Bytes) -> Result<(), Failure> {
         self.send(Method::POST, path, "application/octet-stream", bytes).await.map(|_| ())
     }
 
@@ -344,7 +344,7 @@ pub(crate) fn visit_cells(
     limit: usize,
     mut visit: impl FnMut(api::Cell) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     wait_for(async {
         let state = state.map_or_else(String::new, |state| format!("&state={state}"));
         let mut path = Some(format!("/v1/cells?descendants={descendants}&limit={}{state}", limit.clamp(1, PAGE)));

@@ -74,7 +74,7 @@ fn running_cell(options: &DebugOptions) -> Result<Option<(Client, &str)>, Failur
         return if options.process.is_some() { Err(Failure::NoCellToDebug) } else { Ok(None) };
     };
     if options.process.is_some() || cell.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Ok(Some((Client::need()?, cell)));
+        return Ok(Some((Client::find_or_fail()?, cell)));
     }
     let Some(client) = Client::find()? else { return Ok(None) };
     match wait_for(client.get::<api::Cell>(&format!("/v1/cells/{cell}"))) {

@@ -39,20 +39,20 @@ struct Finding {
 /// Prints the findings. Returns 1 if no cell can run.
 pub(crate) fn doctor(options: &DoctorOptions) -> Result<u8, Failure> {
     let findings = examine();
-    let sick = findings.iter().any(|finding| finding.grade == Grade::Bad);
+    let has_failed_check = findings.iter().any(|finding| finding.grade == Grade::Bad);
     let mut output = anstream::stdout();
     if options.json {
         let list: Vec<_> =
             findings.iter().map(|finding| json!({ "what": finding.what, "grade": word(finding.grade), "found": finding.found })).collect();
-        writeln!(output, "{}", json!({ "runs": !sick, "findings": list }))?;
+        writeln!(output, "{}", json!({ "runs": !has_failed_check, "findings": list }))?;
     } else {
         for finding in &findings {
             let style = style(finding.grade);
             writeln!(output, "{style}{:>4}{style:#}  {:<16}{}", word(finding.grade), finding.what, finding.found)?;
         }
-        writeln!(output, "\n{}", if sick { "Pando cannot run cells on this host." } else { "Pando runs on this host." })?;
+        writeln!(output, "\n{}", if has_failed_check { "Pando cannot run cells on this host." } else { "Pando runs on this host." })?;
     }
-    Ok(u8::from(sick))
+    Ok(u8::from(has_failed_check))
 }
 
 /// The style of a grade on a terminal.
@@ -105,7 +105,7 @@ fn examine() -> Vec<Finding> {
             let split = if probe.bus_lock_exits { "slow down only the cell that makes them" } else { "cannot be noticed on this CPU" };
             note("split locks", if probe.bus_lock_exits { Grade::Good } else { Grade::Fair }, split.into());
             note("vCPUs", Grade::Good, format!("at most {} in a VM; TSC at {} MHz", probe.max_vcpus, probe.tsc_khz / 1000));
-            match first_steps() {
+            match test_vcpu() {
                 Ok(()) => note("first steps", Grade::Good, "a virtual CPU ran an instruction and came back".into()),
                 Err(problem) => note("first steps", Grade::Bad, problem),
             }
@@ -125,7 +125,7 @@ fn examine() -> Vec<Finding> {
 }
 
 /// Runs one instruction on a machine of the smallest size.
-fn first_steps() -> Result<(), String> {
+fn test_vcpu() -> Result<(), String> {
     let machine = Kvm::new(KvmConfig { arena: PageCount(1024), vcpus: 1, omit: Omit::NOTHING }).map_err(|error| error.to_string())?;
     let mut vcpu = machine.take_vcpu(0).map_err(|error| error.to_string())?;
     let root = FrameId(512);

@@ -39,7 +39,7 @@ pub(crate) const VIEW_VARIABLE: &str = "PANDO_VIEW";
 
 /// Runs a program and returns its exit status.
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
-    if options.terminal && !terminal::is_there() {
+    if options.terminal && !terminal::stdin_is_terminal() {
         return Err(Failure::NoTerminal);
     }
     if options.detach {

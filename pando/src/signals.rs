@@ -73,7 +73,7 @@ struct Receiver {
     operator: Arc<dyn Operator>,
     target: Target,
     requested: Arc<AtomicU8>,
-    before: SignalHistory,
+    history: SignalHistory,
     time_limits: TimeLimits,
 }
 
@@ -87,7 +87,7 @@ impl Signals {
             operator,
             target: Arc::clone(&target),
             requested: Arc::clone(&requested),
-            before: SignalHistory::default(),
+            history: SignalHistory::default(),
             time_limits: time_limits.clone(),
         };
         let body = move || signals.forever().for_each(|signal| receiver.receive(signal));
@@ -138,7 +138,7 @@ impl Receiver {
             let _ = self.operator.set_window(cell, rows, columns);
             return;
         }
-        let action = self.before.receive(signal);
+        let action = self.history.receive(signal);
         if signal != SIGINT {
             self.requested.store(signal as u8, Ordering::Relaxed);
         }

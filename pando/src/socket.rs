@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 /// The variable that names the socket of another service.
-const NAMED: &str = "PANDO_SOCKET";
+const SOCKET_VARIABLE: &str = "PANDO_SOCKET";
 
 /// The variable that names the control address of a service.
 const HOST: &str = "PANDO_HOST";
@@ -56,7 +56,7 @@ pub(crate) fn control() -> Result<Option<ServiceAddress>, Failure> {
 /// # Errors
 /// The path is relative: commands in other directories would reach other services.
 pub(crate) fn named() -> Result<Option<PathBuf>, Failure> {
-    let Some(path) = std::env::var_os(NAMED).filter(|path| !path.is_empty()).map(PathBuf::from) else { return Ok(None) };
+    let Some(path) = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from) else { return Ok(None) };
     if path.is_absolute() { Ok(Some(path)) } else { Err(Failure::RelativeSocket(path.to_string_lossy().into())) }
 }
 

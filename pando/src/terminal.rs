@@ -8,10 +8,10 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The terminal's settings before. Global, so that a panic anywhere can restore them.
-static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+static SAVED_SETTINGS: Mutex<Option<Termios>> = Mutex::new(None);
 
-fn before() -> MutexGuard<'static, Option<Termios>> {
-    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
+fn saved_settings() -> MutexGuard<'static, Option<Termios>> {
+    SAVED_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A terminal that is raw until this is dropped, or a thread panics.
@@ -22,7 +22,7 @@ impl RawTerminal {
     /// Makes the terminal of standard input raw. Keeps input that was typed before.
     pub(crate) fn enter() -> std::io::Result<RawTerminal> {
         let usual = tcgetattr(std::io::stdin())?;
-        *before() = Some(usual);
+        *saved_settings() = Some(usual);
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
@@ -36,7 +36,7 @@ impl RawTerminal {
 
 /// Makes the terminal raw again after another process had it: a shell, while this process was stopped.
 pub(crate) fn resume() -> std::io::Result<()> {
-    if let Some(mut settings) = before().clone() {
+    if let Some(mut settings) = saved_settings().clone() {
         settings.make_raw();
         retry_on_intr(|| tcsetattr(std::io::stdin(), OptionalActions::Drain, &settings))?;
     }
@@ -51,7 +51,7 @@ impl Drop for RawTerminal {
 
 /// Restores the terminal, once.
 fn restore() {
-    if let Some(settings) = before().take() {
+    if let Some(settings) = saved_settings().take() {
         // The terminal may be gone.
         let _ = retry_on_intr(|| tcsetattr(std::io::stdin(), OptionalActions::Drain, &settings));
     }
@@ -64,7 +64,7 @@ pub(crate) fn window() -> [u16; 2] {
 }
 
 /// Whether standard input is a terminal.
-pub(crate) fn is_there() -> bool {
+pub(crate) fn stdin_is_terminal() -> bool {
     std::io::stdin().is_terminal()
 }
 

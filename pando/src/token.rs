@@ -38,12 +38,12 @@ pub(crate) enum Command {
 /// # Errors
 /// The service refuses, or does not run.
 pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     let mut out = std::io::stdout().lock();
     match command {
         Command::Create { labels } => {
             let spec = api::NewToken { labels: labels.iter().cloned().collect() };
-            let created: api::CreatedToken = wait_for(client.ask(Method::POST, "/v1/tokens", &spec))?;
+            let created: api::CreatedToken = wait_for(client.request(Method::POST, "/v1/tokens", &spec))?;
             writeln!(out, "{}", created.token)?;
         }
         Command::Ls { json } => {

@@ -39,7 +39,7 @@ pub(crate) struct AttachOptions {
 /// # Errors
 /// There is no such cell, it has ended, or no server runs.
 pub(crate) fn attach(options: &AttachOptions) -> Result<u8, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     wait_for(async {
         let cell: api::Cell = client.get(&format!("/v1/cells/{}", options.cell)).await?;
         if cell.outcome.is_some() {
@@ -77,7 +77,7 @@ async fn forward_input(client: &Client, place: &str) -> Result<(), Failure> {
         if count == 0 {
             break;
         }
-        match client.give(&format!("{place}/input"), Bytes::copy_from_slice(&piece[..count])).await {
+        match client.post_content(&format!("{place}/input"), Bytes::copy_from_slice(&piece[..count])).await {
             Ok(()) => {}
             Err(Failure::Refused { .. }) => {
                 diagnostics::print_notice(&"the cell reads no input: `pando run -d -i` keeps it open");

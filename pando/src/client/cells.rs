@@ -206,7 +206,7 @@ impl Row {
 /// # Errors
 /// There is no such cell, or no server runs.
 pub(crate) fn logs(options: &LogsOptions) -> Result<u8, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     let tail = options.tail.0.map_or_else(String::new, |lines| format!("&tail={lines}"));
     let path = format!("/v1/cells/{}/output?follow={}{tail}", options.cell, options.follow);
     wait_for(client.follow(&path, async |piece| print(&piece).await))?;
@@ -218,7 +218,7 @@ pub(crate) fn logs(options: &LogsOptions) -> Result<u8, Failure> {
 /// # Errors
 /// There is no such cell, or no server runs.
 pub(crate) fn kill(options: &KillOptions) -> Result<u8, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     wait_for(async {
         for cell in &options.cells {
             let path = format!("/v1/cells/{cell}/kill?signal={}", options.signal);
@@ -249,7 +249,7 @@ pub(crate) fn wake(options: &SleepOptions) -> Result<u8, Failure> {
 
 /// Makes a request without a body for each cell.
 fn ask_each(cells: &[String], action: &str) -> Result<u8, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     wait_for(async {
         for cell in cells {
             client.ask::<()>(Method::POST, &format!("/v1/cells/{cell}/{action}"), &()).await?;
@@ -263,7 +263,7 @@ fn ask_each(cells: &[String], action: &str) -> Result<u8, Failure> {
 /// # Errors
 /// There is no such cell, or no server runs.
 pub(crate) fn stats(cell: Option<&str>, json: bool) -> Result<u8, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     let path = cell.map_or("/v1".into(), |cell| format!("/v1/cells/{cell}"));
     let values: serde_json::Value = wait_for(client.get(&path))?;
     let mut out = std::io::stdout().lock();
@@ -280,11 +280,11 @@ pub(crate) fn stats(cell: Option<&str>, json: bool) -> Result<u8, Failure> {
 /// # Errors
 /// The cell cannot be frozen, or no server runs.
 pub(crate) fn freeze(cell: &str, name: &TemplateName, force: bool, replace: bool) -> Result<u8, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     // Checks that the server stores it where this process looks for it.
     client.server()?;
     let request = api::Freeze { name: name.to_string(), force, replace };
-    let made: api::Template = wait_for(client.ask(Method::POST, &format!("/v1/cells/{cell}/freeze"), &request))?;
+    let made: api::Template = wait_for(client.request(Method::POST, &format!("/v1/cells/{cell}/freeze"), &request))?;
     if made.forced {
         diagnostics::print_notice(&format_args!(
             "template `{name}`: random numbers that its programs generate themselves may be the same in all clones; those of the kernel are distinct"

@@ -55,7 +55,7 @@ pub(crate) struct CommitOptions {
 /// There is no such cell, it does not run or does not see an image, or the store cannot be written.
 pub(crate) fn commit(options: &CommitOptions) -> Result<u8, Failure> {
     let CommitOptions { message, author, changes, cell, name } = options;
-    let id = make_image(Client::need()?, cell, message.as_deref(), author.as_deref(), changes.clone(), name)?;
+    let id = make_image(Client::find_or_fail()?, cell, message.as_deref(), author.as_deref(), changes.clone(), name)?;
     writeln!(io::stdout(), "{id}")?;
     Ok(0)
 }

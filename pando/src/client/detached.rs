@@ -51,7 +51,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
             return Err(Failure::NotSoftware(found));
         }
     }
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     let environment = lines(inherited.into_iter().chain(view.variables.iter().cloned()));
     let cell = new_cell(String::new(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
     let allow = network.allowed().ok_or(Failure::NotDetached { option: "this --net", advice: NETWORK })?;

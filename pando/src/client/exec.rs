@@ -66,10 +66,10 @@ pub(crate) struct ExecOptions {
 /// # Errors
 /// There is no such cell, or no server runs.
 pub(crate) fn exec(options: &ExecOptions) -> Result<u8, Failure> {
-    if options.terminal && !terminal::is_there() {
+    if options.terminal && !terminal::stdin_is_terminal() {
         return Err(Failure::NoTerminal);
     }
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     let pair = |line: Vec<u8>| {
         let line =
             String::from_utf8(line).map_err(|error| Failure::NotUtf8(String::from_utf8_lossy(error.as_bytes()).into_owned().into()))?;

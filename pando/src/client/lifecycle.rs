@@ -73,7 +73,7 @@ pub(crate) fn remove(options: &RemoveOptions) -> Result<u8, Failure> {
 /// # Errors
 /// There is no such cell, or no server runs.
 pub(crate) fn inspect(options: &InspectOptions) -> Result<u8, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     let described = wait_for(async {
         let mut described: Vec<Value> = Vec::new();
         for cell in &options.cells {
@@ -87,7 +87,7 @@ pub(crate) fn inspect(options: &InspectOptions) -> Result<u8, Failure> {
 
 /// Does something with each cell, and continues after failures; the status is then 1.
 fn each(cells: &[String], action: impl AsyncFn(&Client, &str) -> Result<(), Failure>) -> Result<u8, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     wait_for(async {
         let mut status = 0;
         for cell in cells {

@@ -34,7 +34,7 @@ pub(crate) fn run_detached(client: &Client, request: &api::NewCell, count: u32, 
     let chooses_port = request.publish.iter().any(is_chosen);
     wait_for(async {
         for _ in 0..count {
-            let cell: api::Cell = client.ask(Method::POST, "/v1/cells", request).await?;
+            let cell: api::Cell = client.request(Method::POST, "/v1/cells", request).await?;
             writeln!(std::io::stdout(), "{}", cell.id)?;
             for port in cell.ports.iter().filter(|_| chooses_port) {
                 diagnostics::print_notice(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
@@ -43,7 +43,7 @@ pub(crate) fn run_detached(client: &Client, request: &api::NewCell, count: u32, 
                 continue;
             }
             // A cell that has ended reads nothing.
-            let _ = client.give(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await;
+            let _ = client.post_content(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await;
         }
         Ok(0)
     })

@@ -63,22 +63,22 @@ impl Accept for TcpListener {
 
 /// Connections whose clients have not shown a token, by the order in which they came. The first makes way if there are too many.
 #[derive(Default)]
-struct UnknownClients {
+struct UnauthenticatedClients {
     next: AtomicU64,
     disconnect: Mutex<BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
-impl UnknownClients {
+impl UnauthenticatedClients {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<()>>> {
         self.disconnect.lock().expect("no holder of this lock panics")
     }
 
     /// Adds a connection. The receiver gets a message when the connection is to end.
-    fn add(self: &Arc<Self>) -> (ConnectionMark, oneshot::Receiver<()>) {
+    fn add(self: &Arc<Self>) -> (UnauthenticatedConnection, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(number, sender);
-        (ConnectionMark { number, unknown: Arc::clone(self) }, receiver)
+        (UnauthenticatedConnection { number, unknown: Arc::clone(self) }, receiver)
     }
 
     /// Disconnects the first. `false`: all clients have shown a token.
@@ -96,12 +96,12 @@ impl UnknownClients {
 
 /// A connection of the control address, among the extensions of its requests.
 #[derive(Clone)]
-pub(super) struct ConnectionMark {
+pub(super) struct UnauthenticatedConnection {
     number: u64,
-    unknown: Arc<UnknownClients>,
+    unknown: Arc<UnauthenticatedClients>,
 }
 
-impl ConnectionMark {
+impl UnauthenticatedConnection {
     /// Records that its client has a token: it does not make way for others any more.
     pub(super) fn note_token(&self) {
         self.unknown.lock().remove(&self.number);
@@ -118,7 +118,7 @@ pub(super) async fn answer_token_clients(listener: impl Accept, router: Router, 
     serve(listener, router, most, Some(Arc::default())).await
 }
 
-async fn serve(listener: impl Accept, router: Router, most: usize, unknown: Option<Arc<UnknownClients>>) -> io::Result<()> {
+async fn serve(listener: impl Accept, router: Router, most: usize, unknown: Option<Arc<UnauthenticatedClients>>) -> io::Result<()> {
     let (permits, refusals) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(REFUSALS)));
     loop {
         let stream = match listener.next().await {
@@ -147,9 +147,9 @@ async fn serve(listener: impl Accept, router: Router, most: usize, unknown: Opti
                 tokio::select! {
                     // Clients may disconnect at any time.
                     _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)) => {}
-                    () = ordered(must_end) => {}
+                    () = wait_for_disconnect(must_end) => {}
                 }
-                mark.inspect(ConnectionMark::note_token);
+                mark.inspect(UnauthenticatedConnection::note_token);
                 drop(permit);
             });
         } else if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
@@ -163,7 +163,7 @@ async fn serve(listener: impl Accept, router: Router, most: usize, unknown: Opti
 }
 
 /// Waits for the order to end. None comes once the client has shown its token.
-async fn ordered(must_end: Option<oneshot::Receiver<()>>) {
+async fn wait_for_disconnect(must_end: Option<oneshot::Receiver<()>>) {
     let is_ordered = match must_end {
         Some(receiver) => receiver.await.is_ok(),
         None => false,
@@ -259,7 +259,7 @@ impl HttpBody for TimedBody {
 
 #[cfg(test)]
 mod tests {
-    use super::{ConnectionMark, RATE_MIN, READ_MAX, answer, answer_token_clients, limit_body};
+    use super::{RATE_MIN, READ_MAX, UnauthenticatedConnection, answer, answer_token_clients, limit_body};
     use axum::middleware::from_fn;
     use axum::routing::{get, post};
     use axum::{Extension, Router};
@@ -314,7 +314,7 @@ mod tests {
 
     #[tokio::test]
     async fn clients_without_a_token_make_way_for_others() {
-        let noted = get(async |Extension(mark): Extension<ConnectionMark>| mark.note_token());
+        let noted = get(async |Extension(mark): Extension<UnauthenticatedConnection>| mark.note_token());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
         let address = listener.local_addr().expect("it has one");
         tokio::spawn(answer_token_clients(listener, Router::new().route("/", noted), 3));

@@ -5,7 +5,7 @@
 //! another one of the same name.
 
 use super::blocking;
-use super::connections::ConnectionMark;
+use super::connections::UnauthenticatedConnection;
 use super::problem::Problem;
 use super::revocable_body::RevocableBody;
 use super::tokens::{Scope, TokenLife, Tokens};
@@ -107,7 +107,7 @@ async fn permit(control: &Control, mut request: Request) -> Result<PermittedRequ
             "this address needs a token of the service: set PANDO_TOKEN to what `pando token create` printed",
         ));
     };
-    if let Some(mark) = request.extensions().get::<ConnectionMark>() {
+    if let Some(mark) = request.extensions().get::<UnauthenticatedConnection>() {
         mark.note_token();
     }
     let path = request.uri().path().to_owned();

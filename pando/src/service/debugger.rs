@@ -68,7 +68,7 @@ fn serve(
     report: oneshot::Sender<std::result::Result<(), AttachError>>,
 ) {
     // Without a receiver the client is gone.
-    let cell = match OperatedCell::watch(debugged, &mailbox) {
+    let cell = match WatchedServiceCell::watch(debugged, &mailbox) {
         Ok(cell) => cell,
         Err(error) => return drop(report.send(Err(error.into()))),
     };
@@ -118,7 +118,7 @@ impl Write for Replies {
 }
 
 /// A cell of the service that is watched. It goes on when this is dropped.
-struct OperatedCell {
+struct WatchedServiceCell {
     debugged: DebuggedCell,
     /// The state in which it has ended.
     end: Arc<Mutex<Option<ChildState>>>,
@@ -126,8 +126,8 @@ struct OperatedCell {
     is_unwatched: Cell<bool>,
 }
 
-impl OperatedCell {
-    fn watch(debugged: DebuggedCell, mailbox: &Arc<Mailbox>) -> Result<OperatedCell> {
+impl WatchedServiceCell {
+    fn watch(debugged: DebuggedCell, mailbox: &Arc<Mailbox>) -> Result<WatchedServiceCell> {
         let end = Arc::<Mutex<Option<ChildState>>>::default();
         let (noted, mailbox) = (Arc::clone(&end), Arc::clone(mailbox));
         let callback = Box::new(move |ended: Option<&End>| {
@@ -137,7 +137,7 @@ impl OperatedCell {
             mailbox.note_event();
         });
         debugged.operator().watch(debugged.id(), mask::EXCEPTIONS | mask::REPORTS, callback).map_err(failed)?;
-        Ok(OperatedCell { debugged, end, is_unwatched: Cell::new(false) })
+        Ok(WatchedServiceCell { debugged, end, is_unwatched: Cell::new(false) })
     }
 
     fn end_state(&self) -> Option<ChildState> {
@@ -145,7 +145,7 @@ impl OperatedCell {
     }
 }
 
-impl Drop for OperatedCell {
+impl Drop for WatchedServiceCell {
     fn drop(&mut self) {
         if !self.is_unwatched.get() {
             self.debugged.operator().unwatch(self.debugged.id());
@@ -154,7 +154,7 @@ impl Drop for OperatedCell {
     }
 }
 
-impl fmt::Debug for OperatedCell {
+impl fmt::Debug for WatchedServiceCell {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("OperatedCell").field("cell", &self.debugged.id()).finish_non_exhaustive()
     }
@@ -166,7 +166,7 @@ fn failed(error: LaunchError) -> Error {
     Error::new(kind, error)
 }
 
-impl WatchedCell for OperatedCell {
+impl WatchedCell for WatchedServiceCell {
     fn state(&self) -> Result<ChildState> {
         match self.end_state() {
             Some(end) => Ok(end),

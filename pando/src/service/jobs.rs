@@ -47,20 +47,20 @@ pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), 
     let StartedJob { job, notified } = cell.start_job(&command(&new, cell.configuration().unwrap_or_default(), account)?)?;
     let (number, (outgoing, answer)) = (job.number(), ResponseBody::new());
     let limit = new.output_limit.unwrap_or(u64::MAX);
-    let clock = time.map(|time| tokio::spawn(kill_after(time, Arc::clone(&job))));
+    let timeout_task = time.map(|time| tokio::spawn(kill_after(time, Arc::clone(&job))));
     if new.detach {
         job.port().close_input();
         tokio::spawn(async move {
             discard_output(&job, notified).await;
-            clock.inspect(JoinHandle::abort);
+            timeout_task.inspect(JoinHandle::abort);
         });
         return Ok((number, Body::empty()));
     }
     tokio::spawn(copy_input(Arc::clone(&job), notified.clone(), incoming, new.keep_input));
     tokio::spawn(async move {
         // A disconnected client gets no answer.
-        let _ = copy_output(job, notified, outgoing, (clock.as_ref(), limit)).await;
-        clock.inspect(JoinHandle::abort);
+        let _ = copy_output(job, notified, outgoing, (timeout_task.as_ref(), limit)).await;
+        timeout_task.inspect(JoinHandle::abort);
     });
     Ok((number, answer))
 }
@@ -110,8 +110,8 @@ async fn account(cell: &ManagedCell, user: &str) -> Result<UserAccount, Problem>
 /// # Errors
 /// The cell has ended, or has the maximal number of programs.
 async fn read_list(cell: &ManagedCell, path: &str) -> Result<String, Problem> {
-    let StartedJob { job, mut notified } = cell.start_job(&file(Task::Read, path)?)?;
-    let guard = Guard(job);
+    let StartedJob { job, mut notified } = cell.start_job(&transfer_command(Task::Read, path)?)?;
+    let guard = KillOnDrop(job);
     let (mut text, mut errors) = (Vec::new(), Vec::new());
     while text.len() < LIST_MAX
         && let Some(bytes) = next_output(&guard.0, &mut notified, &mut errors).await
@@ -141,7 +141,7 @@ pub(super) async fn write_input(started: StartedJob, mut bytes: Bytes, is_last: 
 /// # Errors
 /// The file cannot be read, or the cell has ended.
 pub(super) async fn read_file(cell: &ManagedCell, path: &str) -> Result<Body, Problem> {
-    stream_output(cell.start_job(&file(Task::Read, path)?)?, path).await
+    stream_output(cell.start_job(&transfer_command(Task::Read, path)?)?, path).await
 }
 
 /// Streams the changes of a cell's root file system as a tar archive. The cell's programs do not run until it was read.
@@ -156,11 +156,11 @@ pub(super) async fn read_changes(cell: &ManagedCell) -> Result<Body, Problem> {
 /// Streams the output of a job that transfers a file. `name` stands in errors.
 async fn stream_output(started: StartedJob, name: &str) -> Result<Body, Problem> {
     let StartedJob { job, mut notified } = started;
-    let guard = Guard(job);
+    let guard = KillOnDrop(job);
     let mut errors = Vec::new();
     let first = next_output(&guard.0, &mut notified, &mut errors).await;
     if first.is_none() {
-        finish(&guard.0, name).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&errors)))?;
+        check_transfer(&guard.0, name).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&errors)))?;
     }
     let (mut outgoing, answer) = ResponseBody::new();
     tokio::spawn(async move {
@@ -192,8 +192,8 @@ async fn send_file(
 /// # Errors
 /// The file cannot be written, or the cell has ended.
 pub(super) async fn write_file(cell: &ManagedCell, path: &str, body: Body) -> Result<(), Problem> {
-    let StartedJob { job, mut notified } = cell.start_job(&file(Task::Write, path)?)?;
-    let guard = Guard(job);
+    let StartedJob { job, mut notified } = cell.start_job(&transfer_command(Task::Write, path)?)?;
+    let guard = KillOnDrop(job);
     let copying = copy_input(Arc::clone(&guard.0), notified.clone(), RequestBody::new(body), false);
     let output = async {
         let mut output = Vec::new();
@@ -211,11 +211,11 @@ pub(super) async fn write_file(cell: &ManagedCell, path: &str, body: Body) -> Re
         output = output => output,
         never = copying => match never {},
     };
-    finish(&guard.0, path).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&output)))
+    check_transfer(&guard.0, path).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&output)))
 }
 
 /// The command of a file transfer, which runs no program.
-pub(super) fn file(task: Task, path: &str) -> Result<Command, Problem> {
+pub(super) fn transfer_command(task: Task, path: &str) -> Result<Command, Problem> {
     if !path.starts_with('/') {
         return Err(Problem::request("path: give an absolute path of the cell"));
     }
@@ -229,7 +229,7 @@ fn keep_last(output: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Checks whether a file transfer succeeded.
-pub(super) fn finish(job: &Job, path: &str) -> Result<(), Problem> {
+pub(super) fn check_transfer(job: &Job, path: &str) -> Result<(), Problem> {
     match job.end() {
         Some(JobEnd::Exited(0)) => Ok(()),
         Some(JobEnd::Lost) | None => Err(Problem::state("the cell has ended")),
@@ -298,9 +298,9 @@ async fn feed(job: &Job, notified: &mut watch::Receiver<()>, bytes: &mut Bytes) 
 }
 
 /// Kills a job when its client has gone, and closes its output.
-pub(super) struct Guard(pub(super) Arc<Job>);
+pub(super) struct KillOnDrop(pub(super) Arc<Job>);
 
-impl Drop for Guard {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if self.0.end().is_none() {
             self.0.signal(SIGKILL);
@@ -316,15 +316,15 @@ async fn kill_after(time: Duration, job: Arc<Job>) {
     job.signal(SIGKILL);
 }
 
-/// Sends the job's output and its end to the client. `clock` is the task of its time limit, if it has one; `limit` the most bytes of its
+/// Sends the job's output and its end to the client. `timeout_task` is the task of its time limit, if it has one; `limit` the most bytes of its
 /// output: a program that writes more is killed.
 async fn copy_output(
     job: Arc<Job>,
     mut notified: watch::Receiver<()>,
     mut outgoing: ResponseBody,
-    (clock, limit): (Option<&JoinHandle<()>>, u64),
+    (timeout_task, limit): (Option<&JoinHandle<()>>, u64),
 ) -> Result<(), ClientDisconnected> {
-    let guard = Guard(job);
+    let guard = KillOnDrop(job);
     let mut left = limit;
     let mut has_exceeded = false;
     while let Some((stream, mut bytes)) = outgoing.unless_disconnected(next_piece(&guard.0, &mut notified)).await? {
@@ -339,7 +339,9 @@ async fn copy_output(
     }
     let (exit_code, message) = match guard.0.end() {
         Some(_) if has_exceeded => (of_signal(SIGKILL), format!("it wrote more than its output limit of {limit} bytes")),
-        Some(JobEnd::Signalled(SIGKILL)) if clock.is_some_and(JoinHandle::is_finished) => (TIMED_OUT, "its time limit expired".into()),
+        Some(JobEnd::Signalled(SIGKILL)) if timeout_task.is_some_and(JoinHandle::is_finished) => {
+            (TIMED_OUT, "its time limit expired".into())
+        }
         Some(JobEnd::Exited(status)) => (status, format!("exited with status {status}")),
         Some(JobEnd::Signalled(signal)) => (of_signal(signal), format!("ended by signal {signal}")),
         Some(JobEnd::Lost) | None => (of_signal(SIGKILL), "its cell has ended".into()),

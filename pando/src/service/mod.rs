@@ -306,7 +306,7 @@ fn router(manager: Arc<Manager>, tokens: Arc<Tokens>, control: ControlAddress) -
     let description = description.to_json().unwrap_or_default();
     let described = move || async move { ([("content-type", "application/json")], description) };
     let router = router.route("/v1/openapi.json", get(described)).with_state(manager).layer(Extension(tokens)).layer(Extension(control));
-    router.layer(axum::middleware::map_response(problem::uniform))
+    router.layer(axum::middleware::map_response(problem::convert_errors))
 }
 
 /// A runtime whose threads are all started.

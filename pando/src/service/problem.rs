@@ -19,45 +19,45 @@ const REFUSAL_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
-    word: &'static str,
+    code: &'static str,
     message: String,
 }
 
 impl Problem {
     /// The request is invalid.
     pub(super) fn request(message: impl Into<String>) -> Problem {
-        Problem { status: StatusCode::BAD_REQUEST, word: "bad-request", message: message.into() }
+        Problem { status: StatusCode::BAD_REQUEST, code: "bad-request", message: message.into() }
     }
 
     /// The request has no valid token.
     pub(super) fn unauthorized(message: impl Into<String>) -> Problem {
-        Problem { status: StatusCode::UNAUTHORIZED, word: "unauthorized", message: message.into() }
+        Problem { status: StatusCode::UNAUTHORIZED, code: "unauthorized", message: message.into() }
     }
 
     /// The token does not allow the request.
     pub(super) fn forbidden(message: impl Into<String>) -> Problem {
-        Problem { status: StatusCode::FORBIDDEN, word: "forbidden", message: message.into() }
+        Problem { status: StatusCode::FORBIDDEN, code: "forbidden", message: message.into() }
     }
 
     /// There is no token with this number.
     pub(super) fn no_such_token(id: u64) -> Problem {
         let message = format!("no token has the number {id}: `pando token ls` lists them");
-        Problem { status: StatusCode::NOT_FOUND, word: "no-such-token", message }
+        Problem { status: StatusCode::NOT_FOUND, code: "no-such-token", message }
     }
 
     /// The client takes too long to send its request.
     pub(super) fn timeout(message: impl Into<String>) -> Problem {
-        Problem { status: StatusCode::REQUEST_TIMEOUT, word: "timeout", message: message.into() }
+        Problem { status: StatusCode::REQUEST_TIMEOUT, code: "timeout", message: message.into() }
     }
 
     /// The client sends too much.
     pub(super) fn too_large(message: impl Into<String>) -> Problem {
-        Problem { status: StatusCode::PAYLOAD_TOO_LARGE, word: "too-large", message: message.into() }
+        Problem { status: StatusCode::PAYLOAD_TOO_LARGE, code: "too-large", message: message.into() }
     }
 
     /// The library that answers has refused a request before a handler saw it.
     fn refused(status: StatusCode, why: &str) -> Problem {
-        let (status, word, message) = match status {
+        let (status, code, message) = match status {
             StatusCode::NOT_FOUND => (status, "no-such-path", "no such path: GET /v1/openapi.json lists the paths".into()),
             StatusCode::METHOD_NOT_ALLOWED => {
                 (status, "no-such-method", "no such method for this path: GET /v1/openapi.json lists the methods".into())
@@ -66,12 +66,12 @@ impl Problem {
             status if status.is_server_error() => (status, "server", why.into()),
             _ => (StatusCode::BAD_REQUEST, "bad-request", why.into()),
         };
-        Problem { status, word, message }
+        Problem { status, code, message }
     }
 
     /// The cell's state does not allow this.
     pub(super) fn state(message: impl Into<String>) -> Problem {
-        Problem { status: StatusCode::CONFLICT, word: "wrong-state", message: message.into() }
+        Problem { status: StatusCode::CONFLICT, code: "wrong-state", message: message.into() }
     }
 
     /// Adds the output of a program before it failed.
@@ -83,12 +83,12 @@ impl Problem {
     /// A file of a cell cannot be read or written.
     pub(super) fn file(path: &str) -> Problem {
         let message = format!("{path}: cannot be read or written in the cell");
-        Problem { status: StatusCode::UNPROCESSABLE_ENTITY, word: "no-such-file", message }
+        Problem { status: StatusCode::UNPROCESSABLE_ENTITY, code: "no-such-file", message }
     }
 
     /// An internal error.
     pub(super) fn server(message: impl std::fmt::Display) -> Problem {
-        Problem { status: StatusCode::INTERNAL_SERVER_ERROR, word: "server", message: message.to_string() }
+        Problem { status: StatusCode::INTERNAL_SERVER_ERROR, code: "server", message: message.to_string() }
     }
 }
 
@@ -127,8 +127,8 @@ fn of_template(error: &TemplateError) -> (StatusCode, &'static str) {
 }
 
 fn of_view(error: &ViewError) -> (StatusCode, &'static str) {
-    let word = if matches!(error, ViewError::Program(_)) { "no-such-program" } else { "cannot-be-shown" };
-    (StatusCode::UNPROCESSABLE_ENTITY, word)
+    let code = if matches!(error, ViewError::Program(_)) { "no-such-program" } else { "cannot-be-shown" };
+    (StatusCode::UNPROCESSABLE_ENTITY, code)
 }
 
 fn of_launch(error: &LaunchError) -> (StatusCode, &'static str) {
@@ -155,7 +155,7 @@ fn of_kernel(error: &OperatorError) -> (StatusCode, &'static str) {
 
 impl From<ManagerError> for Problem {
     fn from(error: ManagerError) -> Problem {
-        let (status, word) = match &error {
+        let (status, code) = match &error {
             ManagerError::MemoryFull(_) | ManagerError::TooManyFiles => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
             ManagerError::NoVirtualHosts => (StatusCode::SERVICE_UNAVAILABLE, "no-gateway"),
             ManagerError::TwoNetworks => (StatusCode::BAD_REQUEST, "bad-request"),
@@ -182,7 +182,7 @@ impl From<ManagerError> for Problem {
             ManagerError::Template(error) | ManagerError::Creation { error, .. } => hint(error),
             _ => String::new(),
         };
-        Problem { status, word, message: format!("{}{hint}", messages::manager(&error)) }
+        Problem { status, code, message: format!("{}{hint}", messages::manager(&error)) }
     }
 }
 
@@ -193,7 +193,7 @@ impl From<TemplateError> for Problem {
 }
 
 /// Turns every error answer into a problem, also those of the HTTP library.
-pub(super) async fn uniform(answer: Response) -> Response {
+pub(super) async fn convert_errors(answer: Response) -> Response {
     let is_problem = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     if is_problem || !(answer.status().is_client_error() || answer.status().is_server_error()) {
         return answer;
@@ -207,7 +207,7 @@ pub(super) async fn uniform(answer: Response) -> Response {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Problem { status, word, message } = self;
-        (status, Json(api::Problem { problem: word.into(), message })).into_response()
+        let Problem { status, code, message } = self;
+        (status, Json(api::Problem { problem: code.into(), message })).into_response()
     }
 }

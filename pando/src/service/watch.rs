@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Events of files in a cell, as lines of JSON. The cell's records are not trusted.
 
-use super::jobs::{Guard, file, finish, next_output};
+use super::jobs::{KillOnDrop, check_transfer, next_output, transfer_command};
 use super::problem::Problem;
 use super::streams::{ClientDisconnected, ResponseBody};
 use crate::api::{FileEvent, FileEventKind, TextOrBytes};
@@ -59,13 +59,13 @@ impl EventParser {
 /// It does not exist, or the cell has ended.
 pub(super) async fn watch(cell: &ManagedCell, path: &str, is_recursive: bool) -> Result<Body, Problem> {
     let arguments = is_recursive.then(|| RECURSIVE.to_vec()).into_iter().collect();
-    let StartedJob { job, mut notified } = cell.start_job(&Command { arguments, ..file(Task::Watch, path)? })?;
-    let guard = Guard(job);
+    let StartedJob { job, mut notified } = cell.start_job(&Command { arguments, ..transfer_command(Task::Watch, path)? })?;
+    let guard = KillOnDrop(job);
     let (mut records, mut errors) = (EventParser::default(), Vec::new());
     // The first record reports that the watch has begun.
     let first = loop {
         let Some(bytes) = next_output(&guard.0, &mut notified, &mut errors).await else {
-            let ended = finish(&guard.0, path).err().unwrap_or_else(|| Problem::file(path));
+            let ended = check_transfer(&guard.0, path).err().unwrap_or_else(|| Problem::file(path));
             return Err(ended.with_output(&String::from_utf8_lossy(&errors)));
         };
         records.0.extend(bytes);

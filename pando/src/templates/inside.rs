@@ -32,7 +32,7 @@ pub(super) fn command(command: &Command) -> Result<u8, Failure> {
 
 /// This user's service in this cell.
 fn service() -> Result<Client, Failure> {
-    let client = Client::need()?;
+    let client = Client::find_or_fail()?;
     client.server()?;
     Ok(client)
 }
@@ -53,7 +53,7 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
         replace: options.replace,
         ..api::NewTemplate::default()
     };
-    let _: api::Template = wait_for(service()?.ask(Method::POST, "/v1/templates", &new))?;
+    let _: api::Template = wait_for(service()?.request(Method::POST, "/v1/templates", &new))?;
     Ok(0)
 }
 

@@ -168,7 +168,7 @@ impl BuildCell<'_> {
     /// The service refuses.
     pub(super) async fn freeze(self, name: String) -> Result<(), Failure> {
         let freeze = api::Freeze { name, force: false, replace: true };
-        let _: api::Template = self.client.ask(Method::POST, &format!("{}/freeze", self.path), &freeze).await?;
+        let _: api::Template = self.client.request(Method::POST, &format!("{}/freeze", self.path), &freeze).await?;
         Ok(())
     }
 }

@@ -87,8 +87,8 @@ pub(super) fn build(options: &BuildOptions) -> Result<u8, Failure> {
     let image = recipe.image.as_deref().map(image_id).transpose()?;
     let built = recipe.name(image.as_deref()).map_err(|source| Failure::Copy { path: file.clone(), source })?;
     let report = BuildReport { json: *json };
-    let is_there = if is_nested { is_in_service(&built)? } else { is_usable(&built)? };
-    if *force || !is_there {
+    let stdin_is_terminal = if is_nested { is_in_service(&built)? } else { is_usable(&built)? };
+    if *force || !stdin_is_terminal {
         let source = recipe.image.as_ref().map_or_else(|| "this host's Python".into(), |image| format!("the image {image}"));
         report.building(&built.to_string(), &source)?;
         let service = BuildService::find(!recipe.allowed().is_empty())?;
@@ -144,7 +144,7 @@ fn is_usable(name: &TemplateName) -> Result<bool, Failure> {
 
 /// Whether the service of this cell has a template.
 fn is_in_service(name: &TemplateName) -> Result<bool, Failure> {
-    match wait_for(Client::need()?.get::<Template>(&format!("/v1/templates/{name}"))) {
+    match wait_for(Client::find_or_fail()?.get::<Template>(&format!("/v1/templates/{name}"))) {
         Ok(_) => Ok(true),
         Err(Failure::Refused { problem, .. }) if problem == "no-such-template" => Ok(false),
         Err(error) => Err(error),
@@ -233,7 +233,7 @@ impl Builder<'_> {
             ..NewTemplate::default()
         };
         self.begin_preload()?;
-        let _: Template = self.client.ask(Method::POST, "/v1/templates", &template).await?;
+        let _: Template = self.client.request(Method::POST, "/v1/templates", &template).await?;
         Ok(())
     }
 
