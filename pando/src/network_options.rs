@@ -81,9 +81,9 @@ impl TypedValueParser for NetParser {
 }
 
 /// The lowest rate in bits per second: slower links take a minute for one frame of 64 KiB.
-const LEAST_RATE: f64 = 8000.0;
+const MIN_RATE: f64 = 8000.0;
 /// The longest delay: longer than any program waits.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Parses a link's emulation, such as `rate=100M,delay=20ms,loss=1%`.
 pub(crate) fn link(text: &str) -> Result<Link, String> {
@@ -122,14 +122,14 @@ fn rate(text: &str) -> Result<NonZeroU64, String> {
         _ => return Err(help()),
     };
     let bits = number * factor;
-    Some(bits).filter(|bits| (LEAST_RATE..1e15).contains(bits)).and_then(|bits| NonZeroU64::new(bits as u64 / 8)).ok_or_else(help)
+    Some(bits).filter(|bits| (MIN_RATE..1e15).contains(bits)).and_then(|bits| NonZeroU64::new(bits as u64 / 8)).ok_or_else(help)
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    let help = || format!("`{text}` is not a time: give a number with us, ms or s, such as delay=20ms; at most {} s", LONGEST.as_secs());
+    let help = || format!("`{text}` is not a time: give a number with us, ms or s, such as delay=20ms; at most {} s", MAX_DELAY.as_secs());
     // Without a unit, `tc` means microseconds.
     let seconds = crate::size::seconds(text).filter(|_| text.ends_with('s')).ok_or_else(help)?;
-    Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= LONGEST).ok_or_else(help)
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= MAX_DELAY).ok_or_else(help)
 }
 
 fn part_of(text: &str) -> Result<PerMillion, String> {

@@ -140,7 +140,7 @@ pub(crate) fn memory(text: &str) -> Result<Size, String> {
 }
 
 /// The smallest share of a core with which a program makes progress.
-const LEAST_SHARE: f64 = 0.001;
+const MIN_CPU_SHARE: f64 = 0.001;
 
 /// Parses a directory and the size of its swap file.
 pub(crate) fn swap(text: OsString) -> Result<(PathBuf, Size), String> {
@@ -154,7 +154,7 @@ pub(crate) fn swap(text: OsString) -> Result<(PathBuf, Size), String> {
 
 /// Parses a share of a core.
 pub(crate) fn share(text: &str) -> Result<CpuLimit, String> {
-    text.parse().ok().filter(|part| *part >= LEAST_SHARE).and_then(CpuLimit::new).ok_or_else(|| {
+    text.parse().ok().filter(|part| *part >= MIN_CPU_SHARE).and_then(CpuLimit::new).ok_or_else(|| {
         format!("`{text}` is not a share of a core: give a number from {LEAST_SHARE} to 1, such as 0.5; a cell uses one core")
     })
 }

@@ -23,7 +23,7 @@ const CELLS: usize = 20_000;
 /// The small population has this part of the cells.
 const PART: usize = 1000;
 /// The smallest population: pairs are chosen among as many.
-const LEAST: usize = 20;
+const MIN_CELLS: usize = 20;
 /// How long the process is watched while all cells sleep.
 const WATCHED: Duration = Duration::from_secs(5);
 /// From this number of sleeping cells on, `million-bytes` is reported.
@@ -43,7 +43,7 @@ pub(crate) fn run(
     }
     let cells = options.cells.unwrap_or(if options.brief { 200 } else { CELLS });
     let program = CompiledProgram::new(SOURCE)?;
-    let mut few = Population::new(&program, (cells / PART).max(LEAST))?;
+    let mut few = Population::new(&program, (cells / PART).max(MIN_CELLS))?;
     few.fill()?;
     let mut many = Population::new(&program, cells)?;
     measure_memory(&mut many, cells, report)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of swap space for each cell, and for few.
 const SWAP_PER_CELL: u64 = 16 << 10;
-const SWAP_LEAST: u64 = 64 << 20;
+const SWAP_MIN: u64 = 64 << 20;
 /// Memory of the machine: enough for the resident cells, whatever the number of sleeping ones.
 const ARENA: PageCount = PageCount(1 << 18);
 /// Servers that are resident at a time before they fall asleep.
@@ -47,7 +47,7 @@ impl Population {
     pub(super) fn new(compiled: &CompiledProgram, count: usize) -> Result<Population, BenchError> {
         let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
         let file = create_swap_file(directory.path()).map_err(BenchError::host("create a swap file in the temporary directory"))?;
-        let swap = Arc::new(SwapSpace::in_files(vec![(file, (count as u64 * SWAP_PER_CELL).max(SWAP_LEAST))]));
+        let swap = Arc::new(SwapSpace::in_files(vec![(file, (count as u64 * SWAP_PER_CELL).max(SWAP_MIN))]));
         let machine = Kvm::new(KvmConfig { arena: ARENA, vcpus: 1, omit: Omit::NOTHING })?;
         let config = Config { swap: Some(Arc::<SwapSpace>::clone(&swap)), ..Config::default() };
         let kernel = Kernel::new(machine as Arc<dyn Machine>, config);

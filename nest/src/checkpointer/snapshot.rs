@@ -14,11 +14,11 @@ use std::io::{Error, Result};
 /// Most earlier files that a checkpoint refers to. Then one is written that has all pages itself.
 const FILES_MAX: usize = 128;
 /// The least such number if old checkpoints are removed: a file stays as long as a later checkpoint refers to it.
-const FILES_MAX_LEAST: usize = 16;
+const MIN_REFERENCED_FILES: usize = 16;
 
 /// Most earlier files that a checkpoint refers to, if so many checkpoints are kept.
 fn files_max(keep: Option<u32>) -> usize {
-    keep.map_or(FILES_MAX, |keep| (keep as usize).saturating_mul(2).clamp(FILES_MAX_LEAST, FILES_MAX))
+    keep.map_or(FILES_MAX, |keep| (keep as usize).saturating_mul(2).clamp(MIN_REFERENCED_FILES, FILES_MAX))
 }
 
 /// A checkpoint that is written, as the base of the next one.

@@ -19,8 +19,8 @@ const GAP: u64 = 1 << 20;
 /// After so many files in a row, the next one is expected to be read, too.
 const FILES: u32 = 3;
 /// Minimum and maximum bytes to load at once.
-const LEAST: u64 = 64 << 10;
-const MOST: u64 = 2 << 20;
+const WINDOW_MIN: u64 = 64 << 10;
+const WINDOW_MAX: u64 = 2 << 20;
 
 /// A sequential read stream.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,9 +53,10 @@ impl Readahead {
         let length = read.end.saturating_sub(read.start);
         let is_next = |stream: &&mut Stream| (stream.start..=stream.end.saturating_add(GAP)).contains(&read.start) && stream.files > 0;
         let Some(stream) = self.streams.iter_mut().find(is_next) else {
-            self.streams[self.oldest] = Stream { start: read.start, end: touched, requested: length, file_end, files: 1, window: LEAST };
+            self.streams[self.oldest] =
+                Stream { start: read.start, end: touched, requested: length, file_end, files: 1, window: WINDOW_MIN };
             self.oldest = (self.oldest + 1) % STREAMS;
-            return (length > GROUP).then(|| read.start..read.end.min(read.start + MOST));
+            return (length > GROUP).then(|| read.start..read.end.min(read.start + WINDOW_MAX));
         };
         stream.requested += length;
         if read.end <= stream.end {
@@ -66,10 +67,10 @@ impl Readahead {
         }
         // A stream that requests little of the loaded range does not grow much.
         let is_worth = stream.requested >= (stream.end - stream.start) / 2;
-        stream.window = if is_worth { (stream.window * 2).min(MOST) } else { (stream.window / 2).max(LEAST) };
+        stream.window = if is_worth { (stream.window * 2).min(WINDOW_MAX) } else { (stream.window / 2).max(WINDOW_MIN) };
         let limit = if stream.files >= FILES && is_worth { u64::MAX } else { file_end };
         let first = read.start.max(stream.end);
-        let end = first.saturating_add(stream.window).min(limit).max(read.end.min(first + MOST));
+        let end = first.saturating_add(stream.window).min(limit).max(read.end.min(first + WINDOW_MAX));
         stream.end = end.max(touched);
         (end > touched || length > GROUP).then_some(first..end)
     }
@@ -77,7 +78,7 @@ impl Readahead {
 
 #[cfg(test)]
 mod tests {
-    use super::{GROUP, MOST, Readahead};
+    use super::{GROUP, Readahead, WINDOW_MAX};
     use std::vec::Vec;
 
     /// The readahead ranges for consecutive files, each read completely in pieces.
@@ -104,7 +105,7 @@ mod tests {
     fn a_file_is_followed_to_its_end_and_no_further() {
         let calls = calls(&[100 << 20], 4096);
         assert!(calls.len() < 70, "{calls:?}");
-        assert!(calls.iter().all(|call| call.end <= (1 << 39) + (100 << 20) && call.end - call.start <= MOST));
+        assert!(calls.iter().all(|call| call.end <= (1 << 39) + (100 << 20) && call.end - call.start <= WINDOW_MAX));
     }
 
     #[test]
@@ -115,7 +116,10 @@ mod tests {
             let _ = readahead.wanted(start + at..start + at + 4096, end);
         }
         let fetched = readahead.wanted(start..end, end).expect("most of it is not there");
-        assert!(fetched.start >= start + (10 << 20) && fetched.end > fetched.start && fetched.end - fetched.start <= MOST, "{fetched:?}");
+        assert!(
+            fetched.start >= start + (10 << 20) && fetched.end > fetched.start && fetched.end - fetched.start <= WINDOW_MAX,
+            "{fetched:?}"
+        );
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 /// Upper limit on nested scripts, as on Linux.
 const SCRIPTS_MAX: usize = 5;
 /// Bytes that arguments and environment may always take, and may take at most, whatever the stack's limit.
-const SPACE_LEAST: u64 = 128 << 10;
-const SPACE_MOST: u64 = 6 << 20;
+const SPACE_MIN: u64 = 128 << 10;
+const SPACE_MAX: u64 = 6 << 20;
 
 /// The parameters of `execveat`.
 #[derive(Clone, Debug)]
@@ -190,7 +190,7 @@ fn parse(files: &Files, FoundFile { program, source }: FoundFile) -> Result<Load
 
 /// Checks that arguments and environment leave enough of the stack.
 fn check_size(path: &[u8], arguments: &StringList, environment: &StringList, stack_limit: u64) -> Result<(), Errno> {
-    let limit = (stack_limit / 4).clamp(SPACE_LEAST, SPACE_MOST);
+    let limit = (stack_limit / 4).clamp(SPACE_MIN, SPACE_MAX);
     let pointers = (arguments.count() + environment.count()) * size_of::<u64>();
     let strings = path.len() + 1 + arguments.bytes().len() + environment.bytes().len();
     if (pointers + strings) as u64 > limit { Err(Errno::E2BIG) } else { Ok(()) }

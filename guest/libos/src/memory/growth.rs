@@ -12,7 +12,7 @@ use super::regions::{Backing, Region};
 use crate::errno::Errno;
 
 /// Minimum number of bytes mapped ahead: the initial heap size of a C library.
-const LEAST: u64 = 36 * PAGE_SIZE;
+const GROWTH_MIN: u64 = 36 * PAGE_SIZE;
 
 impl AddressSpace {
     /// Maps memory for the free pages by which a region of `bytes` bytes grows.
@@ -44,14 +44,14 @@ impl AddressSpace {
 /// The new end of a growing region's memory, for `bytes` bytes up to `end` and free space up to `limit`: a quarter of its size further.
 /// From 2 MiB on it is the end of a large page, which is not allocated before it is touched.
 fn premapped_end(bytes: u64, end: u64, limit: u64) -> u64 {
-    let wanted = end.saturating_add((bytes / 4).max(LEAST));
+    let wanted = end.saturating_add((bytes / 4).max(GROWTH_MIN));
     let unit = if bytes >= LARGE_PAGE_SIZE { LARGE_PAGE_SIZE } else { PAGE_SIZE };
     wanted.checked_next_multiple_of(unit).unwrap_or(end).min(limit).max(end)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LARGE_PAGE_SIZE, LEAST, PAGE_SIZE, premapped_end};
+    use super::{GROWTH_MIN, LARGE_PAGE_SIZE, PAGE_SIZE, premapped_end};
 
     #[test]
     fn growth_steps_scale_with_the_size() {
@@ -59,7 +59,7 @@ mod tests {
         let (mut end, mut pieces) = (start, 0);
         while end < start + (64 << 20) {
             let next = premapped_end(end - start + PAGE_SIZE, end + PAGE_SIZE, u64::MAX);
-            assert!(next > end + PAGE_SIZE && next <= end + ((end - start) / 4).max(LEAST) + 2 * LARGE_PAGE_SIZE);
+            assert!(next > end + PAGE_SIZE && next <= end + ((end - start) / 4).max(GROWTH_MIN) + 2 * LARGE_PAGE_SIZE);
             (end, pieces) = (next, pieces + 1);
         }
         assert!(pieces < 32, "{pieces} calls for 64 MiB");

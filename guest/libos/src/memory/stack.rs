@@ -16,10 +16,10 @@ const START: u64 = 64 << 10;
 /// No other mapping is placed this close below the stack.
 const GAP: u64 = 1 << 20;
 /// Minimum and maximum address space reserved for the stack, regardless of its limit, as on Linux: compilers raise theirs when they run.
-const ROOM_LEAST: u64 = 128 << 20;
-const ROOM_MOST: u64 = 16 << 30;
+const ROOM_MIN: u64 = 128 << 20;
+const ROOM_MAX: u64 = 16 << 30;
 /// The minimum space that a program placed below the stack must leave free.
-pub(super) const RESERVED: u64 = ROOM_LEAST + GAP;
+pub(super) const RESERVED: u64 = ROOM_MIN + GAP;
 
 /// Addresses of the program's argument and environment strings, at the top of its initial stack. The program may change their content.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +71,7 @@ impl AddressSpace {
     pub fn prepare(&mut self, image_end: u64, stack_permissions: Permissions, stack_limit: u64) -> Result<u64, Errno> {
         self.break_start = image_end + self.layout.break_gap;
         self.break_end = self.break_start;
-        let room = stack_limit.clamp(ROOM_LEAST, ROOM_MOST) / PAGE_SIZE * PAGE_SIZE + GAP;
+        let room = stack_limit.clamp(ROOM_MIN, ROOM_MAX) / PAGE_SIZE * PAGE_SIZE + GAP;
         let Layout { stack_top, high, .. } = self.layout.clone();
         let areas = [LOW_START..stack_top, high];
         let range = areas.into_iter().find_map(|area| self.regions.find(room, PAGE_SIZE, area, &(0..0))).ok_or(Errno::ENOMEM)?;

@@ -30,7 +30,7 @@ use crate::wait::{Channel, Tid, Waiters};
 const TIME_SLICE: u64 = 10_000_000;
 /// Minimum run time in nanoseconds of a thread that was scheduled before the next waiter's deadline. Where exits are expensive, that
 /// deadline may have passed already, and there is no minimum.
-const LEAST: u64 = 50_000;
+const SLICE_MIN: u64 = 50_000;
 
 /// All processes and threads except the running ones, and the scheduler's state.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl System {
         }
         self.others.slice_began = clock::running();
         if !is_late {
-            self.others.slice_kept = clock::now() + LEAST;
+            self.others.slice_kept = clock::now() + SLICE_MIN;
         }
         self.arm();
     }

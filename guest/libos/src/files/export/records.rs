@@ -80,8 +80,8 @@ impl<'a> Records<'a> {
     pub fn data(&mut self, offset: u64, most: u64, fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
         const BEFORE: usize = Header::SIZE + size_of::<u64>();
         // Minimum size of a data record.
-        const LEAST: usize = 4096;
-        if self.buffer.len() - self.filled < BEFORE + LEAST {
+        const FREE_MIN: usize = 4096;
+        if self.buffer.len() - self.filled < BEFORE + FREE_MIN {
             self.flush();
         }
         let start = self.filled + BEFORE;

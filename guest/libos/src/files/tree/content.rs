@@ -42,7 +42,7 @@ pub fn changes() -> u64 {
 }
 
 /// Minimum growth of a page's buffer: most files are small.
-const LEAST: usize = 256;
+const CAPACITY_MIN: usize = 256;
 
 /// A page of an overlay file, up to the last written byte; the rest is zero.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Page {
     /// Ensures capacity for so many bytes, at most a page.
     fn reach(&mut self, bytes: usize) -> Result<(), Errno> {
         if self.0.len() < bytes {
-            let room = bytes.next_power_of_two().max(LEAST);
+            let room = bytes.next_power_of_two().max(CAPACITY_MIN);
             self.0.try_reserve_exact(room.saturating_sub(self.0.len())).map_err(|_| Errno::ENOSPC)?;
             self.0.resize(bytes, 0);
         }
