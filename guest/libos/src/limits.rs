@@ -29,9 +29,9 @@ pub const PROCESSES_MAX: u64 = MAX_SPACES as u64 - SPARE_SPACES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The soft limit, which is enforced.
-    pub current: u64,
+    pub soft: u64,
     /// The hard limit, up to which the soft one may be raised.
-    pub most: u64,
+    pub hard: u64,
 }
 
 /// The limits of all resources.
@@ -40,7 +40,7 @@ pub struct Limits([Limit; RLIM_NLIMITS]);
 
 impl Default for Limits {
     fn default() -> Limits {
-        let mut limits = [Limit { current: UNLIMITED, most: UNLIMITED }; RLIM_NLIMITS];
+        let mut limits = [Limit { soft: UNLIMITED, hard: UNLIMITED }; RLIM_NLIMITS];
         let lower = [
             (RLIMIT_CORE as usize, 0),
             (RLIMIT_NPROC as usize, PROCESSES_MAX),
@@ -50,10 +50,10 @@ impl Default for Limits {
             (RLIMIT_RTPRIO as usize, 0),
         ];
         for (resource, limit) in lower {
-            limits[resource] = Limit { current: limit, most: limit };
+            limits[resource] = Limit { soft: limit, hard: limit };
         }
-        limits[RLIMIT_STACK as usize].current = STACK_LIMIT;
-        limits[RLIMIT_NOFILE as usize].current = OPEN_LIMIT;
+        limits[RLIMIT_STACK as usize].soft = STACK_LIMIT;
+        limits[RLIMIT_NOFILE as usize].soft = OPEN_LIMIT;
         Limits(limits)
     }
 }
@@ -70,12 +70,12 @@ impl Limits {
     /// Bytes that the stack may grow to.
     #[must_use]
     pub fn stack(&self) -> u64 {
-        self.0[RLIMIT_STACK as usize].current
+        self.0[RLIMIT_STACK as usize].soft
     }
 
     /// The soft limit of a resource that is counted in bytes.
     fn bytes(&self, resource: u64) -> u64 {
-        self.0[resource as usize].current
+        self.0[resource as usize].soft
     }
 
     /// Bytes of a core dump.
@@ -105,8 +105,8 @@ impl Limits {
     /// CPU time in nanoseconds after which the process gets its next signal for it. `None`: never.
     #[must_use]
     pub fn cpu(&self) -> Option<u64> {
-        let Limit { current, .. } = self.0[RLIMIT_CPU as usize];
-        (current != UNLIMITED).then(|| current.saturating_mul(NANOSECONDS))
+        let Limit { soft, .. } = self.0[RLIMIT_CPU as usize];
+        (soft != UNLIMITED).then(|| soft.saturating_mul(NANOSECONDS))
     }
 
     /// The signal for a process that has used so many nanoseconds of the CPU: every second from the soft limit on (`SIGXCPU`), at
@@ -114,10 +114,10 @@ impl Limits {
     pub fn spend(&mut self, used: u64) -> Option<Signal> {
         let due = self.cpu().filter(|due| *due <= used)?;
         let limit = &mut self.0[RLIMIT_CPU as usize];
-        if limit.most != UNLIMITED && limit.most.saturating_mul(NANOSECONDS) <= used {
+        if limit.hard != UNLIMITED && limit.hard.saturating_mul(NANOSECONDS) <= used {
             return Some(Signal::SIGKILL);
         }
-        limit.current = (due / NANOSECONDS).saturating_add(1);
+        limit.soft = (due / NANOSECONDS).saturating_add(1);
         Some(Signal::SIGXCPU)
     }
 
@@ -128,10 +128,10 @@ impl Limits {
     /// nobody raises that of open files above [`OPEN_MAX`].
     pub fn set(&mut self, resource: u64, limit: Limit, root: bool) -> Result<(), Errno> {
         let before = self.get(resource)?;
-        if limit.current > limit.most {
+        if limit.soft > limit.hard {
             return Err(Errno::EINVAL);
         }
-        if limit.most > before.most && !root || resource == RLIMIT_NOFILE && limit.most > OPEN_MAX {
+        if limit.hard > before.hard && !root || resource == RLIMIT_NOFILE && limit.hard > OPEN_MAX {
             return Err(Errno::EPERM);
         }
         self.0[resource as usize] = limit;
@@ -151,7 +151,7 @@ mod tests {
         const SECOND: u64 = 1_000_000_000;
         let mut limits = Limits::default();
         assert_eq!((limits.cpu(), limits.spend(u64::MAX)), (None, None));
-        assert_eq!(limits.set(RLIMIT_CPU, Limit { current: 1, most: 3 }, false), Ok(()));
+        assert_eq!(limits.set(RLIMIT_CPU, Limit { soft: 1, hard: 3 }, false), Ok(()));
         assert_eq!((limits.spend(SECOND - 1), limits.spend(SECOND)), (None, Some(Signal::SIGXCPU)));
         assert_eq!((limits.cpu(), limits.spend(SECOND)), (Some(2 * SECOND), None));
         assert_eq!((limits.spend(2 * SECOND), limits.spend(3 * SECOND)), (Some(Signal::SIGXCPU), Some(Signal::SIGKILL)));
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn limits_go_down_and_for_root_up() {
         let mut limits = Limits::default();
-        let limit = |current, most| Limit { current, most };
+        let limit = |soft, hard| Limit { soft, hard };
         assert_eq!(limits.set(1, limit(5, 10), false), Ok(()));
         assert_eq!((limits.get(1), limits.get(16)), (Ok(limit(5, 10)), Err(Errno::EINVAL)));
         assert_eq!(limits.set(1, limit(11, 10), true), Err(Errno::EINVAL));

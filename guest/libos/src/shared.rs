@@ -197,7 +197,7 @@ impl System {
         }
         // Two mappings of one part count as one: it goes when both are unmapped, and has the permissions of both.
         for (piece, _) in regions {
-            self.memory.again.add(piece);
+            self.memory.map_counts.add(piece);
             self.permit(piece, permissions, file)?;
         }
         Ok(())
@@ -318,7 +318,7 @@ impl System {
             self.memory.map(behind, region.permissions, Backing::Beyond(None))?;
             self.claim(behind);
         }
-        PageRange::new(address, end).into_iter().for_each(|again| self.memory.again.add(again));
+        PageRange::new(address, end).into_iter().for_each(|again| self.memory.map_counts.add(again));
         Ok(address)
     }
 
@@ -360,7 +360,7 @@ impl System {
     /// # Errors
     /// `ENOMEM`: no memory for the kernel's tables.
     pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
-        for part in self.memory.again.take(range) {
+        for part in self.memory.map_counts.take(range) {
             self.before_unmap(part);
             let had = shared_part(part).map(|shared| self.memory.pieces(shared)).unwrap_or_default();
             self.leave_shared(part);
@@ -386,7 +386,7 @@ impl System {
     pub fn leave_shared(&mut self, range: PageRange) {
         let Some(range) = shared_part(range).filter(|_| self.others.shared.count() > 0) else { return };
         self.leave_segments(range);
-        self.memory.again.clear(range);
+        self.memory.map_counts.clear(range);
         for (piece, _) in self.memory.pieces(range) {
             let other_pieces: Vec<PageRange> =
                 self.other_memories().flat_map(|memory| memory.pieces(piece)).map(|(part, _)| part).collect();

@@ -141,8 +141,8 @@ impl System {
         self.process_of_mut(number).ok_or(Errno::ESRCH)?.limits.set(resource, limit, may_raise)?;
         if let Some(process_files) = self.files.of_mut(number) {
             match resource {
-                RLIMIT_NOFILE => process_files.descriptors_max = limit.current,
-                RLIMIT_FSIZE => process_files.file_size_max = limit.current,
+                RLIMIT_NOFILE => process_files.descriptors_max = limit.soft,
+                RLIMIT_FSIZE => process_files.file_size_max = limit.soft,
                 _ => {}
             }
         }

@@ -74,22 +74,22 @@ pub fn prlimit64(system: &mut System, [number, resource, new, old, ..]: [u64; 6]
         return Err(Errno::EPERM);
     }
     let old_limit = process.limits.get(resource)?;
-    new_limit.map_or(Ok(()), |[current, most]| system.set_limit(number, resource, Limit { current, most }))?;
-    set_words_unless_null(old, &[old_limit.current, old_limit.most])?;
+    new_limit.map_or(Ok(()), |[soft, hard]| system.set_limit(number, resource, Limit { soft, hard }))?;
+    set_words_unless_null(old, &[old_limit.soft, old_limit.hard])?;
     Ok(0)
 }
 
 /// `getrlimit(resource, limits)`.
 pub fn getrlimit(system: &mut System, [resource, limits, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let Limit { current, most } = system.process.limits.get(u64::from(resource as u32))?;
-    set_words(limits, &[current, most])?;
+    let Limit { soft, hard } = system.process.limits.get(u64::from(resource as u32))?;
+    set_words(limits, &[soft, hard])?;
     Ok(0)
 }
 
 /// `setrlimit(resource, limits)`.
 pub fn setrlimit(system: &mut System, [resource, limits, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let [current, most] = words(limits)?;
-    system.set_limit(system.process.number, u64::from(resource as u32), Limit { current, most })?;
+    let [soft, hard] = words(limits)?;
+    system.set_limit(system.process.number, u64::from(resource as u32), Limit { soft, hard })?;
     Ok(0)
 }
 

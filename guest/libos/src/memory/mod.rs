@@ -5,12 +5,12 @@
 //!
 //! The [layout] chooses addresses.
 
-pub mod backing;
 pub mod file_mapping;
 pub mod growth;
-pub mod layers;
 pub mod layout;
+pub mod map_counts;
 pub mod patching;
+pub mod population_plan;
 pub mod regions;
 pub mod remap;
 pub mod resident;
@@ -29,11 +29,11 @@ use pando_rt::user::{self, UserRange};
 use crate::errno::Errno;
 use crate::files::sharing::Sharing;
 use crate::patch::Patches;
-use backing::plan;
 use file_mapping::MappedFiles;
-use layers::Layers;
 use layout::{LOW_START, Layout, SMALL};
+use map_counts::MapCounts;
 use patching::Content;
+use population_plan::plan;
 use regions::{Backing, Blocks, NodePages, Region, Regions};
 use stack::{RESERVED, Stack, Strings};
 
@@ -80,11 +80,11 @@ pub struct AddressSpace {
     /// A `MAP_GROWSDOWN` mapping has been made.
     grows_down: bool,
     /// Shared mappings that were mapped again at the same address.
-    pub again: Layers,
+    pub map_counts: MapCounts,
     /// Ranges that children get as zeros (`MADV_WIPEONFORK`).
-    wiped: Regions,
+    wipe_on_fork: Regions,
     /// Ranges that children do not get (`MADV_DONTFORK`).
-    withheld: Regions,
+    dont_fork: Regions,
     /// Ranges that are locked (`mlock`).
     locked: Regions,
     /// The patches in it.
@@ -145,7 +145,7 @@ impl AddressSpace {
     /// Whether the limit of regions is reached.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.regions.count() + self.again.ranges() >= REGIONS_MAX
+        self.regions.count() + self.map_counts.ranges() >= REGIONS_MAX
     }
 
     /// Maps blocks of a file in place of existing mappings, and nothing behind its last one.
@@ -264,7 +264,7 @@ impl AddressSpace {
 
     /// Removes a mapping from the records without unmapping it.
     pub fn forget(&mut self, range: PageRange) {
-        self.again.clear(range);
+        self.map_counts.clear(range);
         self.regions.remove(range);
     }
 

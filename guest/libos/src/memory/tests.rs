@@ -7,7 +7,7 @@ use pando_abi::{LARGE_PAGE_SIZE, MapFlags, PAGE_SIZE, Permissions};
 use pando_rt::memory::PageRange;
 use proptest::prelude::*;
 
-use super::backing::plan;
+use super::population_plan::plan;
 use super::regions::{Backing, Region, Regions};
 
 const PAGES: u64 = 64;

@@ -5,8 +5,8 @@
 use pando_rt::memory::{self, PageRange};
 
 use super::AddressSpace;
-use super::backing::plan;
 use super::layout::is_shared;
+use super::population_plan::plan;
 use super::regions::Regions;
 use crate::errno::Errno;
 
@@ -20,23 +20,23 @@ impl AddressSpace {
         if pieces.iter().any(|(_, region)| region.backing.is_file()) {
             return Err(Errno::EINVAL);
         }
-        pieces.into_iter().for_each(|(piece, region)| self.wiped.put(piece, region));
+        pieces.into_iter().for_each(|(piece, region)| self.wipe_on_fork.put(piece, region));
         Ok(())
     }
 
     /// Makes children get a range unchanged (`MADV_KEEPONFORK`).
     pub fn keep_in_children(&mut self, range: PageRange) {
-        self.wiped.remove(range);
+        self.wipe_on_fork.remove(range);
     }
 
     /// Excludes a range from children (`MADV_DONTFORK`).
     pub fn withhold_from_children(&mut self, range: PageRange) {
-        self.regions.pieces(range).into_iter().for_each(|(piece, region)| self.withheld.put(piece, region));
+        self.regions.pieces(range).into_iter().for_each(|(piece, region)| self.dont_fork.put(piece, region));
     }
 
     /// Includes a range in children again (`MADV_DOFORK`).
     pub fn give_to_children(&mut self, range: PageRange) {
-        self.withheld.remove(range);
+        self.dont_fork.remove(range);
     }
 
     /// Removes withheld ranges from a child, in its own space. Memory shared with others stays mapped.
@@ -46,7 +46,7 @@ impl AddressSpace {
     pub fn withhold(&mut self) -> Result<(), Errno> {
         // Locks are not inherited either.
         self.locked = Regions::default();
-        for (part, _) in core::mem::take(&mut self.withheld).all() {
+        for (part, _) in core::mem::take(&mut self.dont_fork).all() {
             for (piece, region) in self.regions.remove(part) {
                 if !region.backing.is_nothing() && !is_shared(piece.start()) {
                     memory::unmap_in(self.space.0.into(), piece)?;
@@ -58,7 +58,7 @@ impl AddressSpace {
 
     /// Drops the advice for pages that are unmapped or replaced.
     pub(super) fn forget_advice(&mut self, range: PageRange) {
-        for advised in [&mut self.wiped, &mut self.withheld, &mut self.locked] {
+        for advised in [&mut self.wipe_on_fork, &mut self.dont_fork, &mut self.locked] {
             if advised.count() > 0 {
                 advised.remove(range);
             }
@@ -96,7 +96,7 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`.
     pub fn wipe(&self) -> Result<(), Errno> {
-        let wiped = self.wiped.all().into_iter().flat_map(|(part, _)| self.regions.pieces(part));
+        let wiped = self.wipe_on_fork.all().into_iter().flat_map(|(part, _)| self.regions.pieces(part));
         for (piece, region) in wiped.filter(|(_, region)| !region.backing.is_nothing()) {
             plan(piece, region.permissions, region.backing)
                 .try_for_each(|(part, flags)| memory::map_in(self.space.0.into(), part, flags))?;

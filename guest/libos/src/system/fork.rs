@@ -159,7 +159,7 @@ impl System {
     pub(super) fn check_room(&self, is_thread: bool) -> Result<(), Errno> {
         let others = &self.others;
         let is_full = others.threads.len() + 1 >= THREADS_MAX || !is_thread && others.processes.len() as u64 + 1 >= PROCESSES_MAX;
-        let most = self.process.limits.get(RLIMIT_NPROC)?.current;
+        let most = self.process.limits.get(RLIMIT_NPROC)?.soft;
         let counted = || others.threads.values().filter(|thread| self.files.user_of(thread.process) == self.user()).count() as u64 + 1;
         let credentials = &self.files.current.credentials;
         let has_enough = !credentials.is_capable(CAP_SYS_RESOURCE) && !credentials.is_capable(CAP_SYS_ADMIN) && counted() >= most;

@@ -50,7 +50,7 @@ impl System {
         } else if self.memory.is_full() {
             return Err(Errno::ENOMEM);
         } else if self.memory.is_covered(pages) && self.memory.pieces(pages).iter().all(|(_, region)| region.backing == backing) {
-            self.memory.again.add(pages);
+            self.memory.map_counts.add(pages);
             // Two attachments at one address grant the permissions of both.
             for (piece, region) in self.memory.pieces(pages) {
                 let both = Permissions::from_bits(region.permissions.bits() | permissions.bits()).unwrap_or(permissions);
@@ -75,7 +75,7 @@ impl System {
         if pages.start() != address {
             return Err(Errno::EINVAL);
         }
-        let last = self.memory.again.take(pages);
+        let last = self.memory.map_counts.take(pages);
         if last.is_empty() {
             self.stamp_segment(number, 1);
         }
@@ -95,7 +95,7 @@ impl System {
         let memories = self.other_memories().chain([&*self.memory]);
         memories
             .filter(|memory| numbers(memory, pages).contains(&number))
-            .map(|memory| 1 + u64::from(memory.again.count(pages.start())))
+            .map(|memory| 1 + u64::from(memory.map_counts.count(pages.start())))
             .sum()
     }
 

@@ -276,8 +276,8 @@ fn limits(limits: &Limits) -> String {
     ];
     let mut text = format!("{:<25} {:<20} {:<20} {:<10}\n", "Limit", "Soft Limit", "Hard Limit", "Units");
     for (resource, (name, unit)) in (0..).zip(NAMES) {
-        let Ok(Limit { current, most }) = limits.get(resource) else { continue };
-        let [soft, hard] = [current, most].map(|limit| if limit == u64::MAX { "unlimited".into() } else { format!("{limit}") });
+        let Ok(Limit { soft, hard }) = limits.get(resource) else { continue };
+        let [soft, hard] = [soft, hard].map(|limit| if limit == u64::MAX { "unlimited".into() } else { format!("{limit}") });
         let _ = writeln!(text, "{name:<25} {soft:<20} {hard:<20} {unit:<10}");
     }
     text

@@ -11,9 +11,9 @@ use pando_rt::memory::PageRange;
 
 /// Counts of page ranges, by their start; absent ranges count 0.
 #[derive(Clone, Debug, Default)]
-pub struct Layers(BTreeMap<u64, (u64, u32)>);
+pub struct MapCounts(BTreeMap<u64, (u64, u32)>);
 
-impl Layers {
+impl MapCounts {
     /// The number of ranges with a count.
     #[must_use]
     pub fn ranges(&self) -> usize {
@@ -105,7 +105,7 @@ mod tests {
     proptest! {
         #[test]
         fn counts_are_those_of_each_page(steps in prop::collection::vec((0..PAGES, 1..PAGES, 0..4_u32), 1..60)) {
-            let (mut layers, mut model) = (Layers::default(), [0_u32; PAGES as usize]);
+            let (mut layers, mut model) = (MapCounts::default(), [0_u32; PAGES as usize]);
             for (start, length, kind) in steps {
                 let end = (start + length).min(PAGES);
                 let range = PageRange::new(start * PAGE_SIZE, end * PAGE_SIZE).expect("at least a page");
