@@ -5,7 +5,7 @@ use pando_abi::SavedContext;
 use pando_abi::registers::UNREADABLE;
 use pando_rt::{cpuid, user, vector};
 
-use crate::patch::code::{INSTRUCTION, Kind};
+use crate::patch::code::{INSTRUCTION, TrappingInstruction};
 use crate::signals::info::SigInfo;
 use crate::signals::{Signal, Trap};
 use crate::system::System;
@@ -111,7 +111,7 @@ fn answer_cpuid(system: &mut System, context: &mut SavedContext) -> bool {
     let site = context.rip;
     context.rip += length as u64;
     if length == INSTRUCTION && system.debugged.is_none() {
-        system.memory.trapped(site, Kind::Cpuid);
+        system.memory.trapped(site, TrappingInstruction::Cpuid);
     }
     true
 }

@@ -136,7 +136,7 @@ impl System {
     pub fn before_read(&mut self, fd: u64, offset: Option<u64>, bytes: u64) {
         let Some(node) = self.mapped_node(fd) else { return };
         let start = offset.unwrap_or_else(|| self.files.raw_file(fd).map_or(0, |file| file.offset));
-        self.take_over(node, &(start..start.saturating_add(bytes)));
+        self.sync_mappings_of(node, &(start..start.saturating_add(bytes)));
     }
 
     /// Shows a write to a file in its mappings: `bytes` bytes that end at `end`.
@@ -155,22 +155,22 @@ impl System {
     pub fn before_unmap(&mut self, pages: PageRange) {
         if self.shows_nodes() {
             for mapping in self.mappings_in(pages) {
-                self.take_over_mapping(&mapping, &ALL);
+                self.sync_mapping(&mapping, &ALL);
             }
         }
     }
 
     /// Takes over the changes of all mappings.
-    pub fn take_over_all(&mut self) {
+    pub fn sync_mappings(&mut self) {
         for mapping in self.mappings_of(None) {
-            self.take_over_mapping(&mapping, &ALL);
+            self.sync_mapping(&mapping, &ALL);
         }
     }
 
     /// Takes over the changes of mappings in a part of a file.
-    pub fn take_over(&mut self, node: NodeId, part: &Range<u64>) {
+    pub fn sync_mappings_of(&mut self, node: NodeId, part: &Range<u64>) {
         for mapping in self.mappings_of(Some(node)) {
-            self.take_over_mapping(&mapping, part);
+            self.sync_mapping(&mapping, part);
         }
     }
 
@@ -206,7 +206,7 @@ impl System {
 
     /// Takes over the changes of one mapping. Pages that cannot be read or written back keep their contents: there is no call to
     /// fail, as on Linux when writeback fails.
-    fn take_over_mapping(&mut self, mapping: &Mapping, part: &Range<u64>) {
+    fn sync_mapping(&mut self, mapping: &Mapping, part: &Range<u64>) {
         let is_written = |region: &Region| matches!(region.backing, Backing::Node(file) if file.sharing == Sharing::Writes);
         // Other processes may write where the running one only reads.
         let by_others =
@@ -354,7 +354,7 @@ impl System {
     pub(crate) fn leave_mappings(&mut self) {
         if self.memory.shows_nodes() {
             for mapping in self.own_mappings() {
-                self.take_over_mapping(&mapping, &ALL);
+                self.sync_mapping(&mapping, &ALL);
             }
         }
         self.memory.known_changes = content::changes();
@@ -370,7 +370,7 @@ impl System {
         for node in nodes {
             // Memory that processes share is never older than the file. Only mappings of this process alone may be.
             for mapping in self.mappings_of(Some(node)).iter().filter(|mapping| is_shared(mapping.pages.start())) {
-                self.take_over_mapping(mapping, &ALL);
+                self.sync_mapping(mapping, &ALL);
             }
             let content = self.files.tree.node(node).and_then(Node::content);
             if content.is_ok_and(|content| content.changed() > self.memory.known_changes) {
@@ -425,7 +425,7 @@ impl System {
         for mapping in self.mappings_in(pages) {
             let is_private = matches!(mapping.region.backing, Backing::Node(file) if file.sharing == Sharing::Private);
             if is_private {
-                self.take_over(mapping.file.node, &mapping.part());
+                self.sync_mappings_of(mapping.file.node, &mapping.part());
                 self.map_node(mapping.pages, mapping.region.permissions, mapping.file)?;
             }
         }

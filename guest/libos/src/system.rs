@@ -485,7 +485,7 @@ impl System {
     fn finish(&mut self) {
         console::flush();
         // The host reports its own write errors to the operator; the program has ended.
-        self.take_over_all();
+        self.sync_mappings();
         self.finish_mounts();
         let _ = self.files.sync_all();
         self.write_last_output();

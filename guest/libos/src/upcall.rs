@@ -6,7 +6,7 @@ use pando_abi::{Registers, SavedContext};
 use pando_rt::{debug, patched, thread_base, vector};
 
 use crate::errno::Errno;
-use crate::patch::code::{INSTRUCTION, Kind};
+use crate::patch::code::{INSTRUCTION, TrappingInstruction};
 use crate::signals::frame::RT_SIGRETURN;
 use crate::signals::{InterruptedCall, Signal};
 use crate::system::{Effect, System};
@@ -36,7 +36,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
             // The site is patched before the call is served, as some never return. Unwinders know a handler's return by its bytes.
             // A debugger sees the program's code as it is in its file.
             if context.rax != RT_SIGRETURN && system.debugged.is_none() {
-                system.memory.trapped(site(context), Kind::Syscall);
+                system.memory.trapped(site(context), TrappingInstruction::Syscall);
             }
             call(system, context);
         }

@@ -130,7 +130,7 @@ pub fn fsync(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
     if !system.files.file(fd)?.operations().is_synced() {
         return Err(Errno::EINVAL);
     }
-    system.take_over_all();
+    system.sync_mappings();
     system.files.sync_live(fd)?;
     system.files.sync_open(fd).map(|()| 0)
 }
@@ -138,7 +138,7 @@ pub fn fsync(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
 /// `sync()`.
 pub fn sync(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
     // The call cannot fail; errors are reported to the operator.
-    system.take_over_all();
+    system.sync_mappings();
     let _ = system.files.sync_all();
     Ok(0)
 }
@@ -146,7 +146,7 @@ pub fn sync(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
 /// `syncfs(fd)`.
 pub fn syncfs(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
     system.files.file(fd)?;
-    system.take_over_all();
+    system.sync_mappings();
     system.files.sync_all().map(|()| 0)
 }
 

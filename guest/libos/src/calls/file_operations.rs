@@ -181,7 +181,7 @@ pub fn write_ready(system: &mut System, request: Request<'_>, takes_all: bool) -
             Err(error) => return Err(system.too_large(error)),
         }
         if done == wanted || !waits || !takes_all {
-            show_written(system, fd, offset, done)?;
+            propagate_write(system, fd, offset, done)?;
             return Ok(done);
         }
         rest = after(ranges, done);
@@ -193,7 +193,7 @@ pub fn write_ready(system: &mut System, request: Request<'_>, takes_all: bool) -
 ///
 /// # Errors
 /// `EBADF`, `ENOMEM`, `EIO`.
-pub fn show_written(system: &mut System, fd: u64, offset: Option<u64>, done: u64) -> Result<(), Errno> {
+pub fn propagate_write(system: &mut System, fd: u64, offset: Option<u64>, done: u64) -> Result<(), Errno> {
     if done > 0 {
         system.files.notify_open(fd, IN_MODIFY);
     }

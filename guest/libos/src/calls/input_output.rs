@@ -5,7 +5,7 @@ use pando_rt::clock;
 use pando_rt::user::UserRange;
 
 use crate::calls::blocking::{files, forever, with_timeout};
-use crate::calls::file_operations::{self, Request, show_written};
+use crate::calls::file_operations::{self, Request, propagate_write};
 use crate::errno::Errno;
 use crate::system::System;
 use crate::uapi::{O_APPEND, O_NONBLOCK, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND, RWF_NOWAIT, RWF_SYNC};
@@ -148,7 +148,7 @@ pub fn sendfile(system: &mut System, [to, from, offset, count, ..]: [u64; 6]) ->
         Err(Errno::EPIPE) => return Err(system.broken_pipe()),
         done => done?,
     };
-    show_written(system, to, None, done)?;
+    propagate_write(system, to, None, done)?;
     if offset == 0 {
         system.files.get(from)?.offset = start + done;
     } else {
@@ -184,7 +184,7 @@ pub fn copy_file_range(system: &mut System, [from, from_offset, to, to_offset, l
     }
     system.before_read(from, Some(start), length);
     let done = system.files.transfer(from, start, to, Some(end), length, clock::wall())?;
-    show_written(system, to, Some(end), done)?;
+    propagate_write(system, to, Some(end), done)?;
     for (fd, address, offset) in [(from, from_offset, start + done), (to, to_offset, end + done)] {
         if address == 0 {
             system.files.get(fd)?.offset = offset;

@@ -5,7 +5,7 @@ use pando_rt::user::{read, write};
 
 use crate::calls::blocking::{forever, with_timeout};
 use crate::errno::Errno;
-use crate::files::locks::{Kind, Lock, LockMode, LockOwner, Range};
+use crate::files::locks::{Lock, LockMode, LockOwner, LockScope, Range};
 use crate::system::System;
 use crate::uapi::{F_GETLK, F_OFD_GETLK, F_RDLCK, F_SETLK, F_SETLKW, F_UNLCK, F_WRLCK, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN};
 use crate::wait::Channel;
@@ -90,7 +90,7 @@ fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Resul
         return Err(Errno::EINVAL);
     }
     let (owner, key) = (owner(system, fd, by_open_file)?, system.files.lock_key(fd)?);
-    let found = access.and_then(|access| system.files.locks.conflict(key, Kind::Ranges, &Lock { owner, access, range }));
+    let found = access.and_then(|access| system.files.locks.conflict(key, LockScope::Ranges, &Lock { owner, access, range }));
     let answer = match found {
         None => Flock { kind: F_UNLCK, ..wanted },
         Some(Lock { owner, access, range }) => Flock {
@@ -118,12 +118,12 @@ fn set(system: &mut System, fd: u64, argument: u64, by_open_file: bool, waits: b
     let (owner, key) = (owner(system, fd, by_open_file)?, system.files.lock_key(fd)?);
     let Some(access) = access else {
         system.files.changed.push(Channel::Locks);
-        return system.files.locks.unlock(key, Kind::Ranges, owner, range).map(|_| 0);
+        return system.files.locks.unlock(key, LockScope::Ranges, owner, range).map(|_| 0);
     };
     let attempt = |system: &mut System| {
         let locks = &mut system.files.locks;
         locks.stop_waiting(owner);
-        match locks.lock(key, Kind::Ranges, Lock { owner, access, range }) {
+        match locks.lock(key, LockScope::Ranges, Lock { owner, access, range }) {
             Ok(None) => {
                 // The lock may have been a write lock before.
                 system.files.changed.push(Channel::Locks);
@@ -158,17 +158,17 @@ pub fn flock(system: &mut System, [fd, operation, ..]: [u64; 6]) -> Result<u64, 
         let locks = &mut system.files.locks;
         let Some(access) = access else {
             system.files.changed.push(Channel::Locks);
-            return locks.unlock(key, Kind::Whole, owner, Range::ALL).map(|_| 0);
+            return locks.unlock(key, LockScope::WholeFile, owner, Range::ALL).map(|_| 0);
         };
         let wanted = Lock { owner, access, range: Range::ALL };
         // A conversion that must wait loses the present lock.
-        if locks.conflict(key, Kind::Whole, &wanted).is_some() {
-            if locks.unlock(key, Kind::Whole, owner, Range::ALL)? {
+        if locks.conflict(key, LockScope::WholeFile, &wanted).is_some() {
+            if locks.unlock(key, LockScope::WholeFile, owner, Range::ALL)? {
                 system.files.changed.push(Channel::Locks);
             }
             return Err(Errno::EAGAIN);
         }
-        let result = locks.lock(key, Kind::Whole, wanted).map(|_| 0);
+        let result = locks.lock(key, LockScope::WholeFile, wanted).map(|_| 0);
         system.files.changed.push(Channel::Locks);
         result
     };

@@ -115,7 +115,7 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
         && flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0
         && let Some(range) = shared_range(system, file, bytes, offset)
     {
-        return map_for_all(system, range, permissions, file, sharing, (fd, offset));
+        return map_in_segment(system, range, permissions, file, sharing, (fd, offset));
     }
     let range = unmapped_area(system, address, bytes, flags)?;
     system.make_way(range)?;
@@ -138,13 +138,13 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
             } else if !copied || !map_copied(system, range, permissions, blocks, fd, offset)? {
                 system.memory.map(range, permissions, Backing::Blocks(blocks))?;
             }
-            show(system, Backing::Blocks(blocks), file_start, fd)?;
+            record_file(system, Backing::Blocks(blocks), file_start, fd)?;
         }
         Mappable::Bytes { size } => map_copy(system, range, permissions, fd, offset..size)?,
         Mappable::Node { node } => {
             let pages = NodePages::new(node, sharing, range.start(), offset);
             system.map_node(range, permissions, pages)?;
-            show(system, Backing::Node(pages), BlockNumber(0), fd)?;
+            record_file(system, Backing::Node(pages), BlockNumber(0), fd)?;
         }
     }
     system.claim(range);
@@ -206,7 +206,7 @@ fn whole_pages(length: u64, flags: u64) -> Result<u64, Errno> {
 }
 
 /// Makes a shared mapping in the segment that all processes share.
-fn map_for_all(
+fn map_in_segment(
     system: &mut System,
     range: PageRange,
     permissions: Permissions,
@@ -218,7 +218,7 @@ fn map_for_all(
         Mappable::Node { node } => {
             let pages = NodePages::new(node, sharing, range.start(), offset);
             system.map_shared_node(range, permissions, pages)?;
-            show(system, Backing::Node(pages), BlockNumber(0), fd)?;
+            record_file(system, Backing::Node(pages), BlockNumber(0), fd)?;
         }
         _ => system.map_shared(range, permissions)?,
     }
@@ -277,7 +277,7 @@ fn map_copied(
 }
 
 /// Records the file of a new mapping.
-fn show(system: &mut System, backing: Backing, first: BlockNumber, fd: u64) -> Result<(), Errno> {
+fn record_file(system: &mut System, backing: Backing, first: BlockNumber, fd: u64) -> Result<(), Errno> {
     let (inode, name) = (system.files.inode(fd)?, system.files.raw_file(fd)?.name.clone());
     system.memory.record_file_mapping(backing, first, inode, name);
     Ok(())
@@ -370,7 +370,7 @@ pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_
         _ => RemapTarget::Stay,
     };
     note_peak_before(system, old.bytes().saturating_sub(bytes));
-    system.take_over_all();
+    system.sync_mappings();
     if let RemapTarget::At(address) = target {
         let to = pages(address, bytes)?;
         if to.start() < old.end() && old.start() < to.end() {
@@ -441,7 +441,7 @@ fn mremap_again(system: &mut System, address: u64, new_length: u64, flags: u64, 
         }
         system.make_way(to)?;
     }
-    system.take_over_all();
+    system.sync_mappings();
     system.duplicate_shared(address, region, bytes, to)
 }
 

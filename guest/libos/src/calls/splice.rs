@@ -4,7 +4,7 @@
 use pando_rt::clock;
 
 use crate::calls::blocking::{files, forever, with_timeout};
-use crate::calls::file_operations::show_written;
+use crate::calls::file_operations::propagate_write;
 use crate::calls::input_output::{readv, with_flags};
 use crate::errno::Errno;
 use crate::files::OpenFile;
@@ -59,7 +59,7 @@ pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, fl
             set_words(address, &[offset + done])?;
         }
     }
-    show_written(system, to, to_side.offset, done)?;
+    propagate_write(system, to, to_side.offset, done)?;
     Ok(done)
 }
 

@@ -152,11 +152,11 @@ struct FileLocks {
 
 /// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LockScope {
     /// Byte ranges.
     Ranges,
     /// Whole open files.
-    Whole,
+    WholeFile,
 }
 
 /// All locks.
@@ -176,11 +176,11 @@ impl Locks {
 
     /// The first conflicting lock.
     #[must_use]
-    pub fn conflict(&self, file: FileKey, kind: Kind, wanted: &Lock) -> Option<Lock> {
+    pub fn conflict(&self, file: FileKey, kind: LockScope, wanted: &Lock) -> Option<Lock> {
         let locks = self.files.get(&file)?;
         match kind {
-            Kind::Ranges => locks.ranges.conflict(wanted),
-            Kind::Whole => locks.whole.conflict(wanted),
+            LockScope::Ranges => locks.ranges.conflict(wanted),
+            LockScope::WholeFile => locks.whole.conflict(wanted),
         }
     }
 
@@ -188,7 +188,7 @@ impl Locks {
     ///
     /// # Errors
     /// `ENOLCK`: there are too many.
-    pub fn lock(&mut self, file: FileKey, kind: Kind, wanted: Lock) -> Result<Option<LockOwner>, Errno> {
+    pub fn lock(&mut self, file: FileKey, kind: LockScope, wanted: Lock) -> Result<Option<LockOwner>, Errno> {
         if let Some(lock) = self.conflict(file, kind, &wanted) {
             return Ok(Some(lock.owner));
         }
@@ -199,18 +199,18 @@ impl Locks {
     ///
     /// # Errors
     /// `ENOLCK`: splitting a lock would exceed the limit.
-    pub fn unlock(&mut self, file: FileKey, kind: Kind, owner: LockOwner, range: Range) -> Result<bool, Errno> {
+    pub fn unlock(&mut self, file: FileKey, kind: LockScope, owner: LockOwner, range: Range) -> Result<bool, Errno> {
         let Some(locks) = self.files.get(&file) else { return Ok(false) };
-        let list = if kind == Kind::Ranges { &locks.ranges } else { &locks.whole };
+        let list = if kind == LockScope::Ranges { &locks.ranges } else { &locks.whole };
         if !list.0.iter().any(|lock| lock.owner == owner && lock.range.overlaps(range)) {
             return Ok(false);
         }
         self.set(file, kind, owner, range, None).map(|()| true)
     }
 
-    fn set(&mut self, file: FileKey, kind: Kind, owner: LockOwner, range: Range, access: Option<LockMode>) -> Result<(), Errno> {
+    fn set(&mut self, file: FileKey, kind: LockScope, owner: LockOwner, range: Range, access: Option<LockMode>) -> Result<(), Errno> {
         let locks = self.files.entry(file).or_default();
-        let list = if kind == Kind::Ranges { &mut locks.ranges } else { &mut locks.whole };
+        let list = if kind == LockScope::Ranges { &mut locks.ranges } else { &mut locks.whole };
         let result = list.set(owner, range, access);
         self.tidy(file);
         result

@@ -14,7 +14,7 @@ use super::layout::LOW_START;
 use super::regions::{Backing, Region};
 use crate::errno::Errno;
 use crate::files::sharing::Sharing;
-use crate::patch::code::{JUMP, Kind, WINDOW, replaced};
+use crate::patch::code::{JUMP, TrappingInstruction, WINDOW, replaced};
 use crate::patch::{MAX_SITES, Patches, Site, trampoline, trampoline_space};
 
 /// Prefixes that change the meaning of a jump, though not of the instruction that it replaces.
@@ -48,7 +48,7 @@ struct PlannedPatch {
 impl AddressSpace {
     /// Counts a trap of an instruction. Once a patch of its site pays off, patches it, and at the same exit other sites that trapped: most
     /// of them would pay off soon, and the exit costs more than their patches. A site that cannot be patched keeps trapping.
-    pub fn trapped(&mut self, site: u64, kind: Kind) {
+    pub fn trapped(&mut self, site: u64, kind: TrappingInstruction) {
         if self.patches.record_trap(site, kind) {
             let others = self.patches.pending().filter(|(other, _)| *other != site).take(MAX_SITES - 1);
             self.patch(iter::once((site, kind)).chain(others).collect());
@@ -68,7 +68,7 @@ impl AddressSpace {
     /// Patches sites, at one exit.
     // Never part of the usual system call, which should not pay for this frame with another page of stack.
     #[inline(never)]
-    fn patch(&mut self, sites: Vec<(u64, Kind)>) {
+    fn patch(&mut self, sites: Vec<(u64, TrappingInstruction)>) {
         let mut planned = Vec::with_capacity(sites.len());
         for (site, kind) in sites {
             match self.plan(site, kind) {
@@ -92,7 +92,7 @@ impl AddressSpace {
 
     /// Plans and records the replacement of the instruction at `site` by a jump to a trampoline. `None`: nothing has changed, except that
     /// an unused page may have been mapped.
-    fn plan(&mut self, site: u64, kind: Kind) -> Option<PlannedPatch> {
+    fn plan(&mut self, site: u64, kind: TrappingInstruction) -> Option<PlannedPatch> {
         let code = self.code(site)?;
         let replaced = replaced(&code, kind)?;
         if self.patches.covers(site..site + u64::from(replaced.end)) {
@@ -153,7 +153,7 @@ impl AddressSpace {
     /// `ENOMEM`: the program's bytes could not be restored.
     pub(super) fn release(&mut self, range: PageRange, content: Content) -> Result<(), Errno> {
         let pages = range.start()..range.end();
-        for site in self.patches.concerned(pages.clone()) {
+        for site in self.patches.sites_in(pages.clone()) {
             let length = self.patches.site(site).map_or(0, Site::length);
             let is_gone = content == Content::Goes && range.start() <= site && site + length <= range.end();
             if is_gone {
@@ -176,7 +176,7 @@ impl AddressSpace {
     /// Restores the program's bytes at all sites. Every saved context must stand in the program's own code. The running space need not be
     /// this one.
     pub fn remove_patches(&mut self) {
-        for site in self.patches.concerned(0..u64::MAX) {
+        for site in self.patches.sites_in(0..u64::MAX) {
             let Some(patched) = self.patches.site(site) else { continue };
             // Without memory for a copy of the page, it stays.
             if memory::write_in(self.space.0.into(), site, &patched.original).is_ok() {
@@ -215,7 +215,7 @@ impl AddressSpace {
 
     /// Moves a context that may have been interrupted in a trampoline to the equivalent address in the program's own code.
     pub fn leave_trampoline(&self, context: &mut SavedContext) {
-        let arriving = self.patches.arriving(context.rip, [context.rcx, context.rdx]);
+        let arriving = self.patches.site_of_entry(context.rip, [context.rcx, context.rdx]);
         context.rip = arriving.or_else(|| self.patches.original(context.rip)).unwrap_or(context.rip);
     }
 

@@ -161,8 +161,9 @@ impl AddressSpace {
         self.premapped.all().into_iter().for_each(|(part, region)| mapped.put(part, region));
         let data = self.initial_data(&mapped);
         let (mut code, mut trampolines) = (Regions::default(), Regions::default());
-        let rooms: Vec<PageRange> = self.patches.rooms().filter_map(|page| PageRange::new(page, page + PAGE_SIZE)).collect();
-        rooms.into_iter().flat_map(|page| mapped.remove(page)).for_each(|(page, region)| trampolines.put(page, region));
+        let trampoline_pages: Vec<PageRange> =
+            self.patches.trampoline_pages().filter_map(|page| PageRange::new(page, page + PAGE_SIZE)).collect();
+        trampoline_pages.into_iter().flat_map(|page| mapped.remove(page)).for_each(|(page, region)| trampolines.put(page, region));
         let (kept, gone): (Vec<_>, Vec<_>) = mapped.all().into_iter().partition(|(_, region)| is_code(*region));
         kept.into_iter().for_each(|(part, region)| code.put(part, region));
         let mut runs: Vec<PageRange> = Vec::new();

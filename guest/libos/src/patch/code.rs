@@ -18,19 +18,19 @@ pub const WINDOW: usize = JUMP - 1 + LONGEST;
 
 /// A trapping instruction that a patch replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TrappingInstruction {
     /// `syscall`.
     Syscall,
     /// `cpuid`.
     Cpuid,
 }
 
-impl Kind {
+impl TrappingInstruction {
     /// The bytes of the instruction.
     const fn bytes(self) -> [u8; INSTRUCTION] {
         match self {
-            Kind::Syscall => [0x0f, 0x05],
-            Kind::Cpuid => [0x0f, 0xa2],
+            TrappingInstruction::Syscall => [0x0f, 0x05],
+            TrappingInstruction::Cpuid => [0x0f, 0xa2],
         }
     }
 }
@@ -55,7 +55,7 @@ pub struct ReplacedCode {
 
 /// Decodes the code that starts with a trapping instruction. `None`: it cannot be replaced by a jump.
 #[must_use]
-pub fn replaced(code: &[u8], kind: Kind) -> Option<ReplacedCode> {
+pub fn replaced(code: &[u8], kind: TrappingInstruction) -> Option<ReplacedCode> {
     if !code.starts_with(&kind.bytes()) {
         return None;
     }

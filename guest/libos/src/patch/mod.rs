@@ -29,7 +29,7 @@ use core::ops::Range;
 
 use pando_abi::PAGE_SIZE;
 
-use code::{INSTRUCTION, JUMP, Kind, WINDOW};
+use code::{INSTRUCTION, JUMP, TrappingInstruction, WINDOW};
 use trampoline::{ENTRY_CODE, OffsetPair};
 
 /// Number of traps before a site is patched. Patching costs an exit for all sites that trapped so far, and copies their pages.
@@ -71,7 +71,7 @@ impl Site {
 /// The trap count of a site.
 #[derive(Clone, Copy, Debug)]
 struct Traps {
-    kind: Kind,
+    kind: TrappingInstruction,
     /// Whether it trapped in this run and its page was not changed since: only then is it known that an instruction starts there.
     is_recent: bool,
     count: u32,
@@ -117,9 +117,9 @@ impl Patches {
 
     /// The address, in the page of a trampoline, of the word with the entry for a kind.
     #[must_use]
-    pub fn entry_word(trampoline: u64, kind: Kind) -> u64 {
+    pub fn entry_word(trampoline: u64, kind: TrappingInstruction) -> u64 {
         let end = (trampoline / PAGE_SIZE + 1) * PAGE_SIZE;
-        end - trampoline_space::ENTRIES + if kind == Kind::Syscall { 0 } else { 8 }
+        end - trampoline_space::ENTRIES + if kind == TrappingInstruction::Syscall { 0 } else { 8 }
     }
 
     /// Notes that the cell is a clone from now on.
@@ -128,7 +128,7 @@ impl Patches {
     }
 
     /// Counts a trap of a site. Returns whether to patch it now.
-    pub fn record_trap(&mut self, site: u64, kind: Kind) -> bool {
+    pub fn record_trap(&mut self, site: u64, kind: TrappingInstruction) -> bool {
         if self.entries.is_none() || self.traps.len() >= SITES && !self.traps.contains_key(&site) {
             return false;
         }
@@ -141,7 +141,7 @@ impl Patches {
 
     /// Sites that trapped and are not patched, at most as many as are patched together. Sites whose patches had to be removed are not among
     /// them.
-    pub fn pending(&self) -> impl Iterator<Item = (u64, Kind)> {
+    pub fn pending(&self) -> impl Iterator<Item = (u64, TrappingInstruction)> {
         let is_pending = |site: u64, traps: &Traps| {
             traps.is_recent && traps.due.is_some_and(|due| due <= TRAPS_IN_CLONES) && !self.sites.contains_key(&site)
         };
@@ -192,12 +192,13 @@ impl Patches {
 
     /// The sites affected by a change of these addresses: their code or their trampolines lie there.
     #[must_use]
-    pub fn concerned(&self, range: Range<u64>) -> Vec<u64> {
+    pub fn sites_in(&self, range: Range<u64>) -> Vec<u64> {
         let code = self.sites.range(range.start.saturating_sub(WINDOW as u64)..range.end);
         let code = code.filter(|(start, site)| *start + site.length() > range.start).map(|(start, _)| *start);
-        let rooms = self.trampolines.range(range.start.saturating_sub(TRAMPOLINE)..range.end);
-        let rooms = rooms.filter(|(_, site)| self.sites.get(site).is_some_and(|site| site.trampoline.end > range.start));
-        let sites: BTreeSet<u64> = code.chain(rooms.map(|(_, site)| *site)).collect();
+        let trampoline_pages = self.trampolines.range(range.start.saturating_sub(TRAMPOLINE)..range.end);
+        let trampoline_pages =
+            trampoline_pages.filter(|(_, site)| self.sites.get(site).is_some_and(|site| site.trampoline.end > range.start));
+        let sites: BTreeSet<u64> = code.chain(trampoline_pages.map(|(_, site)| *site)).collect();
         sites.into_iter().collect()
     }
 
@@ -220,7 +221,7 @@ impl Patches {
 
     /// Drops all records of unmapped memory. Patches into that range, and those whose trampolines lie in it, are unmapped too.
     pub fn forget(&mut self, range: Range<u64>) {
-        for site in self.concerned(range.clone()) {
+        for site in self.sites_in(range.clone()) {
             self.give_up(site, false);
         }
         self.forget_traps(range.clone());
@@ -239,7 +240,7 @@ impl Patches {
     }
 
     /// The pages of trampoline space.
-    pub fn rooms(&self) -> impl Iterator<Item = u64> {
+    pub fn trampoline_pages(&self) -> impl Iterator<Item = u64> {
         self.pages.iter().copied()
     }
 
@@ -325,7 +326,7 @@ impl Patches {
     /// The site from which a context arrived at the first instruction of the libOS's entry. `after` is the address behind the site
     /// according to the registers, for either entry.
     #[must_use]
-    pub fn arriving(&self, instruction: u64, after: [u64; 2]) -> Option<u64> {
+    pub fn site_of_entry(&self, instruction: u64, after: [u64; 2]) -> Option<u64> {
         let entries = self.entries?;
         let (_, after) = entries.into_iter().zip(after).find(|(entry, _)| *entry == instruction)?;
         Some(after.wrapping_sub(INSTRUCTION as u64)).filter(|site| self.sites.contains_key(site))

@@ -7,7 +7,7 @@ use std::vec::Vec;
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 use proptest::prelude::*;
 
-use super::code::{JUMP, Kind, ReplacedCode, WINDOW, replaced};
+use super::code::{JUMP, ReplacedCode, TrappingInstruction, WINDOW, replaced};
 use super::decode::{Flow, decode};
 use super::trampoline::{self, ENTRY_CODE};
 use super::trampoline_space::{ENTRIES, UNDEFINED};
@@ -97,7 +97,7 @@ proptest! {
 /// The code that a jump replaces over a system call followed by these bytes.
 fn behind(follows: &[u8]) -> Option<ReplacedCode> {
     let code: Vec<u8> = [0x0f, 0x05].iter().chain(follows).copied().collect();
-    replaced(&code, Kind::Syscall)
+    replaced(&code, TrappingInstruction::Syscall)
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn only_code_that_is_reached_is_moved() {
     {
         assert_eq!(ends(follows), None, "{follows:02x?}");
     }
-    assert_eq!(replaced(&[0x0f, 0xa2, 0x90, 0x90, 0x90], Kind::Syscall), None, "it is not what it was");
+    assert_eq!(replaced(&[0x0f, 0xa2, 0x90, 0x90, 0x90], TrappingInstruction::Syscall), None, "it is not what it was");
 }
 
 /// Patches `sites`, each followed by the same code, as long as there is space.
@@ -167,8 +167,8 @@ fn addresses_lead_to_trampolines_and_back() {
         assert_eq!(patches.copy(address), None, "no instruction starts at {address:#x}");
     }
     assert_eq!((patches.jumped_into(site), patches.jumped_into(site + 1), patches.jumped_into(site + 5)), (None, Some(site), None));
-    assert_eq!(patches.arriving(0x100, [site + 2, 0]), Some(site));
-    assert_eq!((patches.arriving(0x200, [site + 2, 0]), patches.arriving(0x104, [site + 2, 0])), (None, None));
+    assert_eq!(patches.site_of_entry(0x100, [site + 2, 0]), Some(site));
+    assert_eq!((patches.site_of_entry(0x200, [site + 2, 0]), patches.site_of_entry(0x104, [site + 2, 0])), (None, None));
     assert!(patches.covers(site + 7..site + 9) && !patches.covers(site + 8..site + 0x20));
 }
 
@@ -176,7 +176,7 @@ fn addresses_lead_to_trampolines_and_back() {
 fn patches_with_too_many_jumps_are_removed() {
     let mut patches = Patches::new([0x100, 0x200]);
     let site = 0x40_1000;
-    let traps = |patches: &mut Patches| (1..1000).find(|_| patches.record_trap(site, Kind::Syscall));
+    let traps = |patches: &mut Patches| (1..1000).find(|_| patches.record_trap(site, TrappingInstruction::Syscall));
     assert_eq!(traps(&mut patches), Some(TRAPS.get()));
     patch(&mut patches, [site].into_iter());
     assert!(!patches.allows_jump(site, site + 3), "no instruction starts there");
@@ -187,36 +187,44 @@ fn patches_with_too_many_jumps_are_removed() {
     assert!(traps(&mut patches) > Some(TRAPS.get()), "it waits longer the next time");
     patches.give_up(site, true);
     assert_eq!(traps(&mut patches), None);
-    assert_eq!((1..1000).find(|_| Patches::default().record_trap(site, Kind::Syscall)), None, "without entries nothing is patched");
+    assert_eq!(
+        (1..1000).find(|_| Patches::default().record_trap(site, TrappingInstruction::Syscall)),
+        None,
+        "without entries nothing is patched"
+    );
 }
 
 #[test]
 fn sites_that_trapped_since_their_code_changed_are_patched_together() {
     let mut patches = Patches::new([0x100, 0x200]);
     let sites = [0x40_1000, 0x40_2000, 0x40_3000, 0x40_4000, 0x40_5000];
-    assert!(sites.iter().all(|site| !patches.record_trap(*site, Kind::Syscall)), "one trap is not enough");
+    assert!(sites.iter().all(|site| !patches.record_trap(*site, TrappingInstruction::Syscall)), "one trap is not enough");
     patches.refuse(sites[1]);
     patches.expect_changes(sites[2]..sites[2] + 0x1000);
     patch(&mut patches, [sites[3]].into_iter());
     let pending = |patches: &Patches| patches.pending().map(|(site, _)| site).collect::<Vec<_>>();
     assert_eq!(pending(&patches), [sites[0], sites[4]]);
-    assert!(patches.record_trap(sites[2], Kind::Syscall));
+    assert!(patches.record_trap(sites[2], TrappingInstruction::Syscall));
     assert_eq!(pending(&patches), [sites[0], sites[2], sites[4]]);
     // In a clone, other sites wait longer.
     let mut clone = patches.clone();
     clone.note_clone();
-    let traps = (1..1000).find(|_| clone.record_trap(sites[3] + 0x100, Kind::Syscall));
+    let traps = (1..1000).find(|_| clone.record_trap(sites[3] + 0x100, TrappingInstruction::Syscall));
     assert!(traps > Some(TRAPS.get()) && pending(&clone).contains(&(sites[3] + 0x100)));
     // A child counts its own traps.
     let mut child = patches.clone();
     child.reset_counts();
-    assert!(pending(&child).is_empty() && !child.record_trap(sites[0], Kind::Syscall) && child.record_trap(sites[0], Kind::Syscall));
+    assert!(
+        pending(&child).is_empty()
+            && !child.record_trap(sites[0], TrappingInstruction::Syscall)
+            && child.record_trap(sites[0], TrappingInstruction::Syscall)
+    );
     // Another run of the program may have other code there.
     let mut next = patches.fresh();
     next.import_counts(&patches);
     assert_eq!(pending(&next), []);
-    assert!(next.record_trap(sites[4], Kind::Syscall), "but its counts stay");
-    (0..1000).for_each(|number| _ = next.record_trap(0x50_0000 + number * 0x100, Kind::Cpuid));
+    assert!(next.record_trap(sites[4], TrappingInstruction::Syscall), "but its counts stay");
+    (0..1000).for_each(|number| _ = next.record_trap(0x50_0000 + number * 0x100, TrappingInstruction::Cpuid));
     assert_eq!(pending(&next).len(), MAX_SITES);
 }
 
@@ -225,11 +233,11 @@ fn changes_of_memory_affect_code_and_trampolines() {
     let mut patches = Patches::new([0x100, 0x200]);
     let (first, second) = (0x40_1ffd, 0x40_3000);
     patch(&mut patches, [first, second].into_iter());
-    assert_eq!(patches.concerned(0x40_1000..0x40_2000), [first]);
-    assert_eq!(patches.concerned(0x40_2000..0x40_3000), [first], "its end lies there");
-    assert_eq!(patches.concerned(0x40_2000..0x40_4000), [first, second]);
-    assert!(patches.concerned(0x40_4000..0x100_0000).is_empty());
+    assert_eq!(patches.sites_in(0x40_1000..0x40_2000), [first]);
+    assert_eq!(patches.sites_in(0x40_2000..0x40_3000), [first], "its end lies there");
+    assert_eq!(patches.sites_in(0x40_2000..0x40_4000), [first, second]);
+    assert!(patches.sites_in(0x40_4000..0x100_0000).is_empty());
     let room = patches.site(second).expect("it was added").trampoline.start / 0x1000 * 0x1000;
-    assert!(patches.concerned(room..room + 0x1000).contains(&second));
+    assert!(patches.sites_in(room..room + 0x1000).contains(&second));
     assert!(usize::from(behind(&[0x90; 3]).expect("it can be patched").end) <= WINDOW);
 }

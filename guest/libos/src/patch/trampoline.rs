@@ -14,7 +14,7 @@
 
 use alloc::vec::Vec;
 
-use super::code::{INSTRUCTION, Kind, ReplacedCode, Step};
+use super::code::{INSTRUCTION, ReplacedCode, Step, TrappingInstruction};
 use super::decode::{Flow, Instruction};
 
 /// Bytes of the entry into the libOS.
@@ -60,11 +60,11 @@ pub fn offsets(replaced: &ReplacedCode) -> Vec<OffsetPair> {
 /// The bytes of a trampoline at `start` for the code at `site`. `entry` is the address of the word with the libOS's entry. `None`: it is
 /// too far from an address that it refers to.
 #[must_use]
-pub fn assemble(start: u64, site: u64, code: &[u8], replaced: &ReplacedCode, kind: Kind, entry: u64) -> Option<Vec<u8>> {
+pub fn assemble(start: u64, site: u64, code: &[u8], replaced: &ReplacedCode, kind: TrappingInstruction, entry: u64) -> Option<Vec<u8>> {
     let next = site + INSTRUCTION as u64;
     let [follows, copies]: [&[u8]; 2] = match kind {
-        Kind::Syscall => [&[0x48, 0x8d, 0x0d], &[0x4c, 0x8d, 0x1d]],
-        Kind::Cpuid => [&[0x48, 0x8d, 0x15], &[0x48, 0x8d, 0x1d]],
+        TrappingInstruction::Syscall => [&[0x48, 0x8d, 0x0d], &[0x4c, 0x8d, 0x1d]],
+        TrappingInstruction::Cpuid => [&[0x48, 0x8d, 0x15], &[0x48, 0x8d, 0x1d]],
     };
     let mut out = Assembly { start, bytes: Vec::with_capacity(length(replaced).into()) };
     out.relative(follows, next)?;

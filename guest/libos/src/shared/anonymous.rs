@@ -55,7 +55,7 @@ impl System {
                 memory.note(pages, Region { backing, ..region });
             }
         }
-        self.take_over(file.node, &(0..u64::MAX));
+        self.sync_mappings_of(file.node, &(0..u64::MAX));
         self.apply_permissions();
         Ok(file)
     }
@@ -77,7 +77,7 @@ impl System {
                 self.requeue_words(pages, file);
                 self.memory.note(pages, Region { backing: Backing::Node(file), ..region });
                 memory::protect(pages, Permissions::READ_WRITE)?;
-                self.take_over(file.node, &(0..u64::MAX));
+                self.sync_mappings_of(file.node, &(0..u64::MAX));
                 memory::protect(pages, region.permissions)?;
             }
         }

@@ -56,7 +56,7 @@ impl System {
         self.end_other_threads();
         self.release_robust_futexes();
         self.undo_semaphores();
-        self.take_over_all();
+        self.sync_mappings();
         if !self.shares_memory() {
             self.leave_all_shared();
         }

@@ -42,7 +42,7 @@ impl System {
         let space = self.space_for(&prepared)?;
         // From here on the call cannot fail any more.
         self.end_other_threads();
-        self.take_over_all();
+        self.sync_mappings();
         if !self.shares_memory() {
             self.leave_all_shared();
         }

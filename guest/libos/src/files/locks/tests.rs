@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Locks against a model that records for every byte how each owner has locked it.
 
-use super::{FileKey, Kind, LAST_BYTE, Lock, LockMode, LockOwner, Locks, Range};
+use super::{FileKey, LAST_BYTE, Lock, LockMode, LockOwner, LockScope, Locks, Range};
 use crate::errno::Errno;
 use proptest::prelude::*;
 use std::vec::Vec;
@@ -67,10 +67,10 @@ proptest! {
             let free = access.is_none_or(|access| model.is_free(owner, range, access));
             match access {
                 Some(access) => {
-                    let stopped = locks.lock(FILE, Kind::Ranges, Lock { owner: OWNERS[owner], access, range }).expect("there is room");
+                    let stopped = locks.lock(FILE, LockScope::Ranges, Lock { owner: OWNERS[owner], access, range }).expect("there is room");
                     prop_assert_eq!(stopped.is_none(), free);
                 }
-                None => drop(locks.unlock(FILE, Kind::Ranges, OWNERS[owner], range).expect("there is room")),
+                None => drop(locks.unlock(FILE, LockScope::Ranges, OWNERS[owner], range).expect("there is room")),
             }
             if free {
                 model.set(owner, range, access);
@@ -79,7 +79,7 @@ proptest! {
             for (owner, byte) in (0..OWNERS.len()).flat_map(|owner| (0..BYTES).map(move |byte| (owner, byte))) {
                 let range = Range { first: byte, last: byte };
                 for access in [LockMode::Read, LockMode::Write] {
-                    let found = locks.conflict(FILE, Kind::Ranges, &Lock { owner: OWNERS[owner], access, range });
+                    let found = locks.conflict(FILE, LockScope::Ranges, &Lock { owner: OWNERS[owner], access, range });
                     prop_assert_eq!(found.is_none(), model.is_free(owner, range, access));
                     prop_assert!(found.is_none_or(|found| found.range.overlaps(range) && found.owner != OWNERS[owner]));
                 }
@@ -112,9 +112,9 @@ fn a_circle_of_waiters_is_detected() {
 fn locks_of_ranges_and_of_whole_files_do_not_see_each_other() {
     let mut locks = Locks::default();
     let lock = |owner| Lock { owner, access: LockMode::Write, range: Range::ALL };
-    assert_eq!(locks.lock(FILE, Kind::Whole, lock(OWNERS[2])), Ok(None));
-    assert_eq!(locks.lock(FILE, Kind::Ranges, lock(OWNERS[3])), Ok(None));
-    assert_eq!(locks.lock(FILE, Kind::Whole, lock(OWNERS[3])), Ok(Some(OWNERS[2])));
+    assert_eq!(locks.lock(FILE, LockScope::WholeFile, lock(OWNERS[2])), Ok(None));
+    assert_eq!(locks.lock(FILE, LockScope::Ranges, lock(OWNERS[3])), Ok(None));
+    assert_eq!(locks.lock(FILE, LockScope::WholeFile, lock(OWNERS[3])), Ok(Some(OWNERS[2])));
     locks.release(FILE, OWNERS[2]);
-    assert_eq!(locks.lock(FILE, Kind::Whole, lock(OWNERS[3])), Ok(None));
+    assert_eq!(locks.lock(FILE, LockScope::WholeFile, lock(OWNERS[3])), Ok(None));
 }
