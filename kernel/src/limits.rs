@@ -251,7 +251,7 @@ pub const RECEIVE_TRIES: usize = 16;
 pub const IPC_RELEASE_STEP: usize = 64;
 
 /// Number of alarms below which stale ones are not removed.
-pub const FEW_ALARMS: usize = 64;
+pub const ALARM_CLEANUP_MIN: usize = 64;
 
 /// Frames that must be free before the gatekeeper admits a cell: its first paths of tables and its first writes.
 pub const ADMISSION_FRAMES: u64 = 64;

@@ -14,9 +14,9 @@ impl State {
             return;
         }
         let State { cells, frames, bases, .. } = self;
-        let Some(LiveCell { cell, execution, base, own_base, .. }) = cells.get_mut(source) else { return };
+        let Some(LiveCell { cell, execution, base, clone_base, .. }) = cells.get_mut(source) else { return };
         let id = match execution.run_state() {
-            RunState::Frozen | RunState::New => Some(*own_base.get_or_insert_with(|| bases.add(&mut cell.memory, frames))),
+            RunState::Frozen | RunState::New => Some(*clone_base.get_or_insert_with(|| bases.add(&mut cell.memory, frames))),
             RunState::Idle { .. } => {
                 let id = bases.add(&mut cell.memory, frames);
                 cells.get_mut(clone).expect("it was just made").base = Some(id);
@@ -34,7 +34,7 @@ impl State {
 
     /// Releases the base for clones of a cell whose memory changes from now on.
     pub(super) fn forget_own_base(&mut self, id: CellId) {
-        if let Some(base) = self.cells.get_mut(id).and_then(|live| live.own_base.take()) {
+        if let Some(base) = self.cells.get_mut(id).and_then(|live| live.clone_base.take()) {
             self.bases.release(base, &mut self.frames);
         }
     }

@@ -51,7 +51,7 @@ pub(super) struct LiveCell {
     /// The memory that it is a clone of.
     pub(super) base: Option<BaseId>,
     /// The base of its clones.
-    pub(super) own_base: Option<BaseId>,
+    pub(super) clone_base: Option<BaseId>,
     /// How it idles, for the choice of cells that fall asleep.
     pub(super) idleness: Idleness,
     /// Its sleep: only in run state `Asleep`.
@@ -79,7 +79,7 @@ impl LiveCell {
             depth: 0,
             holdings: Holdings::default(),
             base: None,
-            own_base: None,
+            clone_base: None,
             idleness: Idleness::default(),
             sleep: None,
             start: None,

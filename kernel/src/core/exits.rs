@@ -223,7 +223,7 @@ impl State {
     }
 
     fn interrupted(&mut self, now: Nanos, quantum_end: Nanos) -> NextStep {
-        self.ring_alarms(now);
+        self.expire_alarms(now);
         self.networks.advance(now);
         self.wake_receivers();
         // Its quantum is over, or it was alone on the vCPU and now other cells are runnable.

@@ -71,7 +71,7 @@ impl State {
             Some(Holding::Template(template)) if Some(*template) == root => (HoldingContent::Root, None),
             Some(_) => (HoldingContent::Other, None),
         };
-        let places = live.holdings.places().skip(first as usize).take(most);
+        let places = live.holdings.slots().skip(first as usize).take(most);
         let places: Vec<_> = places.map(|(name, holding)| (name, content(holding))).collect();
         let mut bytes = Vec::new();
         for (name, (content, child)) in places {
@@ -119,7 +119,7 @@ impl State {
                 }
                 HoldingContent::Other => return Err(Refusal::BadArgument.into()),
             };
-            if !self.expect_living(parent).0.holdings.place(record.name, holding) {
+            if !self.expect_living(parent).0.holdings.insert_at(record.name, holding) {
                 child.into_iter().for_each(|child| self.abandon(child));
                 return Err(Refusal::BadArgument.into());
             }

@@ -134,7 +134,7 @@ impl Holdings {
     }
 
     /// Adds the next place of a table that was never used, with a holding or none. `false`: it is not the next, or one too many.
-    pub(super) fn place(&mut self, name: HoldingName, holding: Option<Holding>) -> bool {
+    pub(super) fn insert_at(&mut self, name: HoldingName, holding: Option<Holding>) -> bool {
         let index = self.slots.len();
         if name.index() != index || index >= MAX_HOLDINGS {
             return false;
@@ -149,7 +149,7 @@ impl Holdings {
     }
 
     /// All places in order, with the name of each holding, or of the next one there.
-    pub(super) fn places(&self) -> impl Iterator<Item = (HoldingName, Option<&Holding>)> {
+    pub(super) fn slots(&self) -> impl Iterator<Item = (HoldingName, Option<&Holding>)> {
         (0..).zip(&self.slots).map(|(index, slot)| (HoldingName::new(index, slot.generation), slot.holding.as_ref()))
     }
 

@@ -18,7 +18,7 @@ impl Shared {
     /// Does due housekeeping, in bounded steps. Releases the lock while the machine flushes.
     pub(super) fn housekeeping<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let now = self.machine.now();
-        state.ring_alarms(now);
+        state.expire_alarms(now);
         state.networks.advance(now);
         state.wake_receivers();
         state.end_orphans();
@@ -134,7 +134,7 @@ impl Shared {
         if due.has_runnable_cell {
             self.kick_vcpu(state);
         }
-        if due.has_sleeper {
+        if due.has_sleep_work {
             self.sleeper.notify_one();
             match state.sleepers.wake_count() {
                 0 => {}

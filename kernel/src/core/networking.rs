@@ -134,7 +134,7 @@ impl HostPort {
             }
             state.wake_receivers();
             // A vCPU that sleeps until the next arrival must learn of an earlier one.
-            if state.notifications.has_sleeper {
+            if state.notifications.has_sleep_work {
                 shared.notify(&mut state);
             }
             if std::mem::take(&mut state.notifications.has_woken_receiver) || state.networks.next_arrival() < next {

@@ -15,7 +15,7 @@ use super::{Kernel, Shared};
 use crate::cell::CellId;
 use crate::cell::run_state::RunState;
 use crate::device::swap::{Swap, SwapUsage};
-use crate::limits::{FEW_ALARMS, RECLAIM_DELAY, RESERVED_HUGE_FRAMES, SHORTEST_SLEEP, SLEEP_RETRY};
+use crate::limits::{ALARM_CLEANUP_MIN, RECLAIM_DELAY, RESERVED_HUGE_FRAMES, SHORTEST_SLEEP, SLEEP_RETRY};
 use crate::memory::{DifferenceTooLarge, Frames, MemoryDifference};
 use crate::network::Networks;
 use pando_machine::Nanos;
@@ -227,8 +227,8 @@ impl State {
         }
         // The state of a cell that was deferred has changed.
         sleepers.queue_idle(id, &mut live.idleness);
-        notifications.has_sleeper |= sleepers.sleeps_when_idle;
-        if sleepers.idle.len() > 2 * cells.slots() + FEW_ALARMS {
+        notifications.has_sleep_work |= sleepers.sleeps_when_idle;
+        if sleepers.idle.len() > 2 * cells.slots() + ALARM_CLEANUP_MIN {
             // Ended cells, and those that have another place, leave entries.
             sleepers.idle.retain(|id, place| cells.get_mut(id).is_some_and(|live| live.idleness.is_at(place)));
         }

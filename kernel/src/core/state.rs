@@ -15,7 +15,7 @@ use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::{Cell, CellId};
 use crate::device::disk::Disk;
 use crate::device::swap::Swap;
-use crate::limits::{EVICTION_STEP, FEW_ALARMS};
+use crate::limits::{ALARM_CLEANUP_MIN, EVICTION_STEP};
 use crate::memory::{ClockHand, CopyError, DiskId, Frames, Shortage};
 use crate::network::Networks;
 use crate::sched::{Gatekeeper, OomPolicy, ReadyReason, Scheduler};
@@ -66,7 +66,7 @@ pub(super) struct Notifications {
     /// A frame has made a cell runnable: an idle vCPU should run it.
     pub(super) has_woken_receiver: bool,
     /// A cell should fall asleep or wake up.
-    pub(super) has_sleeper: bool,
+    pub(super) has_sleep_work: bool,
     /// vCPUs whose cells must notice something.
     pub(super) interrupts: Vec<usize>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Notifications {
 impl Notifications {
     /// Whether there is any.
     pub(super) fn are_due(&self) -> bool {
-        self.has_stopped_cell || self.has_runnable_cell || self.has_woken_receiver || self.has_sleeper || !self.interrupts.is_empty()
+        self.has_stopped_cell || self.has_runnable_cell || self.has_woken_receiver || self.has_sleep_work || !self.interrupts.is_empty()
     }
 }
 
@@ -302,15 +302,15 @@ impl State {
     pub(super) fn set_alarm(&mut self, id: CellId, until: Nanos) {
         self.alarms.push(Reverse((until, id)));
         // Cells that were woken by an event, or have ended, leave stale alarms; a waiting cell has one valid alarm.
-        if self.alarms.len() > 2 * self.cells.slots() + FEW_ALARMS {
+        if self.alarms.len() > 2 * self.cells.slots() + ALARM_CLEANUP_MIN {
             let mut alarms = mem::take(&mut self.alarms);
-            alarms.retain(|Reverse((until, id))| self.awaits(*id, *until).is_some());
+            alarms.retain(|Reverse((until, id))| self.alarm_reason(*id, *until).is_some());
             self.alarms = alarms;
         }
     }
 
     /// The reason for which an alarm makes its cell ready; `None`: the alarm is stale.
-    fn awaits(&mut self, id: CellId, moment: Nanos) -> Option<ReadyReason> {
+    fn alarm_reason(&mut self, id: CellId, moment: Nanos) -> Option<ReadyReason> {
         match self.living(id)?.0.execution.run_state() {
             RunState::Idle { until } | RunState::Asleep { until } if until == moment => Some(ReadyReason::Woken),
             RunState::Throttled { until } if until == moment => Some(ReadyReason::Turn),
@@ -320,10 +320,10 @@ impl State {
     }
 
     /// Wakes the cells whose time has come.
-    pub(super) fn ring_alarms(&mut self, now: Nanos) {
+    pub(super) fn expire_alarms(&mut self, now: Nanos) {
         while let Some(Reverse((until, id))) = self.alarms.peek().copied().filter(|Reverse((until, _))| *until <= now) {
             self.alarms.pop();
-            match self.awaits(id, until) {
+            match self.alarm_reason(id, until) {
                 Some(_) if self.is_asleep(id) => self.request_wake(id),
                 Some(reason) => {
                     self.expire_wait(id, now);
@@ -342,7 +342,7 @@ impl State {
     /// Time of the next valid alarm.
     pub(super) fn next_alarm(&mut self) -> Nanos {
         while let Some(Reverse((until, id))) = self.alarms.peek().copied() {
-            if self.awaits(id, until).is_some() {
+            if self.alarm_reason(id, until).is_some() {
                 return until;
             }
             self.alarms.pop();
@@ -381,7 +381,7 @@ impl State {
         if let (Some(SleepStage::Stored(record)), Some(swap)) = (live.sleep.map(|sleep| sleep.stage), &self.swap) {
             record.discard(&**swap);
         }
-        for base in live.base.into_iter().chain(live.own_base) {
+        for base in live.base.into_iter().chain(live.clone_base) {
             self.bases.release(base, &mut self.frames);
         }
         self.ended_exits += outcome.counters.exits;

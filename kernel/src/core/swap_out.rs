@@ -219,7 +219,7 @@ impl State {
         match self.take_longest_idle(self.frames.machine().now(), includes_woken) {
             IdleSearch::Found(id) => {
                 self.sleepers.queue_swap_out(id);
-                self.notifications.has_sleeper = true;
+                self.notifications.has_sleep_work = true;
                 SwapOutRequest::UnderWay
             }
             IdleSearch::Unfinished => SwapOutRequest::Unfinished,

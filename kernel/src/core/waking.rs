@@ -216,7 +216,7 @@ impl State {
             && !std::mem::replace(&mut sleep.is_wake_requested, true)
         {
             sleepers.queue_wake(id);
-            notifications.has_sleeper = true;
+            notifications.has_sleep_work = true;
         }
     }
 
@@ -244,7 +244,7 @@ impl State {
             frames.set_quota(live.cell.memory.account(), quota);
         }
         sleepers.queue_wake(id);
-        notifications.has_sleeper = true;
+        notifications.has_sleep_work = true;
         None
     }
 

@@ -119,7 +119,7 @@ impl MemoryDifference {
         let ends_tree = *page >= TREE_PAGES;
         // The mappings of pages come before their bytes.
         if let Some(last) = run.take_if(|_| ends_tree || !piece.pairs.is_empty()) {
-            record.step(&last);
+            record.push_operation(&last);
         }
         if ends_tree {
             piece.ends_tree = true;
@@ -154,7 +154,7 @@ impl MemoryDifference {
             piece.done += 1;
         }
         if piece.ends_tree {
-            self.record.step(&DifferenceOperation::End);
+            self.record.push_operation(&DifferenceOperation::End);
         }
         Ok(true)
     }
@@ -169,7 +169,7 @@ impl MemoryDifference {
         let mask = lines().fold(0, |mask, (line, _)| mask | 1 << line);
         if mask != 0 {
             self.pages += 1;
-            self.record.step(&DifferenceOperation::Page { page: pair.page, mask });
+            self.record.push_operation(&DifferenceOperation::Page { page: pair.page, mask });
             lines().for_each(|(_, (own, _))| self.record.bytes.extend(own));
         }
     }
@@ -251,7 +251,7 @@ fn add(run: &mut Option<DifferenceOperation>, record: &mut RecordWriter, change:
         }
         _ => {
             if let Some(last) = run.replace(change) {
-                record.step(&last);
+                record.push_operation(&last);
             }
         }
     }

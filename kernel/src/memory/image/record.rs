@@ -59,8 +59,8 @@ impl RecordWriter {
     }
 
     /// Appends a step.
-    pub(super) fn step(&mut self, step: &DifferenceOperation) {
-        match *step {
+    pub(super) fn push_operation(&mut self, operation: &DifferenceOperation) {
+        match *operation {
             DifferenceOperation::End => self.bytes.push(END),
             DifferenceOperation::Replace { first, count, entry } => {
                 self.bytes.push(REPLACE);
@@ -140,7 +140,7 @@ impl<'a> RecordReader<'a> {
     }
 
     /// A step. The pages that it names are within a tree of `pages` pages.
-    pub(super) fn step(&mut self, pages: u64) -> Result<DifferenceOperation, BadRecord> {
+    pub(super) fn read_operation(&mut self, pages: u64) -> Result<DifferenceOperation, BadRecord> {
         let check = |first: u64, count: u64| {
             let is_within = count > 0 && first.checked_add(count).is_some_and(|end| end <= pages);
             if is_within { Ok(()) } else { Err(BadRecord) }
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_record_reads_as_it_was_written() {
-        let steps = [
+        let operations = [
             DifferenceOperation::Replace { first: 0, count: PAGES, entry: u64::MAX },
             DifferenceOperation::Protect { first: 5, count: 7, permissions: Permissions::READ },
             DifferenceOperation::Page { page: PAGES - 1, mask: 1 << 63 },
@@ -185,11 +185,11 @@ mod tests {
         let numbers = [0, 1, 127, 128, 1 << 40, u64::MAX];
         let origins = [TreeOrigin::Nothing, TreeOrigin::Base(3), TreeOrigin::Own(1 << 20)];
         let mut writer = RecordWriter::default();
-        steps.iter().for_each(|step| writer.step(step));
+        operations.iter().for_each(|operation| writer.push_operation(operation));
         numbers.into_iter().for_each(|number| writer.number(number));
         origins.into_iter().for_each(|origin| writer.origin(origin));
         let mut reader = RecordReader::new(&writer.bytes);
-        steps.iter().for_each(|step| assert_eq!(reader.step(PAGES).as_ref(), Ok(step)));
+        operations.iter().for_each(|operation| assert_eq!(reader.read_operation(PAGES).as_ref(), Ok(operation)));
         numbers.into_iter().for_each(|number| assert_eq!(reader.number(), Ok(number)));
         origins.into_iter().for_each(|origin| assert_eq!(reader.origin(), Ok(origin)));
         assert_eq!((reader.left(), reader.number()), (0, Err(BadRecord)));
@@ -197,15 +197,15 @@ mod tests {
 
     #[test]
     fn a_step_beyond_its_tree_is_refused() {
-        for step in [
+        for operation in [
             DifferenceOperation::Replace { first: PAGES, count: 1, entry: 0 },
             DifferenceOperation::Replace { first: 1, count: u64::MAX, entry: 0 },
             DifferenceOperation::Replace { first: 1, count: 0, entry: 0 },
             DifferenceOperation::Page { page: PAGES, mask: 0 },
         ] {
             let mut writer = RecordWriter::default();
-            writer.step(&step);
-            assert_eq!(RecordReader::new(&writer.bytes).step(PAGES), Err(BadRecord), "{step:?}");
+            writer.push_operation(&operation);
+            assert_eq!(RecordReader::new(&writer.bytes).read_operation(PAGES), Err(BadRecord), "{operation:?}");
         }
     }
 }

@@ -110,10 +110,10 @@ impl MemoryRestore {
             let account = memory.account();
             let current = memory.trees_mut().nth(index).ok_or(BadRecord)?;
             loop {
-                let step = reader.step(TREE_PAGES)?;
-                apply(frames, account, current, &step, &mut reader)?;
+                let operation = reader.read_operation(TREE_PAGES)?;
+                apply(frames, account, current, &operation, &mut reader)?;
                 *done = record.len() - reader.left();
-                if step == DifferenceOperation::End {
+                if operation == DifferenceOperation::End {
                     (*tree, *complete) = (None, *complete + 1);
                     break;
                 }
@@ -137,10 +137,10 @@ fn apply(
     frames: &mut Frames,
     account: AccountId,
     tree: &mut Tree,
-    step: &DifferenceOperation,
+    operation: &DifferenceOperation,
     record: &mut RecordReader<'_>,
 ) -> Result<(), RestoreError> {
-    match *step {
+    match *operation {
         DifferenceOperation::End => {}
         DifferenceOperation::Replace { first, count, entry } => {
             let entry = Some(Entry(entry)).filter(|entry| !entry.is_present()).ok_or(BadRecord)?;
