@@ -47,7 +47,7 @@ pub struct MessageRecord {
 
 /// The kernel's part of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MessageAnswer {
+pub struct MessageResult {
     /// The result of a posted call.
     pub result: u64,
     /// The label of the reference by which a message was sent.
@@ -75,7 +75,7 @@ impl MessageRecord {
     }
 }
 
-impl MessageAnswer {
+impl MessageResult {
     /// The words of the answer.
     #[must_use]
     pub fn to_words(self) -> [u64; RECORD_WORDS - CALLER_WORDS] {
@@ -85,9 +85,9 @@ impl MessageAnswer {
 
     /// Decodes the words. `None`: a name is that of no holding.
     #[must_use]
-    pub fn from_words([result, label, reply, first, second]: [u64; RECORD_WORDS - CALLER_WORDS]) -> Option<MessageAnswer> {
+    pub fn from_words([result, label, reply, first, second]: [u64; RECORD_WORDS - CALLER_WORDS]) -> Option<MessageResult> {
         let reply = if reply == 0 { None } else { Some(HoldingName::from_bits(reply)?) };
-        Some(MessageAnswer { result, label, reply, holdings: unpack([first, second])? })
+        Some(MessageResult { result, label, reply, holdings: unpack([first, second])? })
     }
 }
 
@@ -107,7 +107,7 @@ fn unpack(words: [u64; 2]) -> Option<MessageHoldings> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MessageAnswer, MessageRecord};
+    use super::{MessageRecord, MessageResult};
     use crate::HoldingName;
 
     #[test]
@@ -115,8 +115,8 @@ mod tests {
         let holdings = [Some(HoldingName::new(3, 1)), None, Some(HoldingName::new(4095, 7)), None];
         let record = MessageRecord { address: 1, bytes: 2, holdings, buffer: 3, size: 4, accepted: 2 };
         assert_eq!(MessageRecord::from_words(record.to_words()), Some(record));
-        let answer = MessageAnswer { result: 5, label: u64::MAX, reply: Some(HoldingName::ROOT), holdings };
-        assert_eq!(MessageAnswer::from_words(answer.to_words()), Some(answer));
+        let answer = MessageResult { result: 5, label: u64::MAX, reply: Some(HoldingName::ROOT), holdings };
+        assert_eq!(MessageResult::from_words(answer.to_words()), Some(answer));
         // A name of generation 0, and more holdings than a byte counts.
         assert_eq!(MessageRecord::from_words([0, 0, 1, 0, 0, 0]), None);
         assert_eq!(MessageRecord::from_words([0, 0, 0, 0, 0, 1 << 40]), None);

@@ -100,7 +100,7 @@ pub trait Operator: Send + Sync {
 
     /// Expects of clones of `template` that they write what `cell` has written: the template is that cell, which has frozen, or a copy of
     /// it. A hint that need not be followed.
-    fn learn_writes(&self, _cell: CellId, _template: CellId) {}
+    fn set_prefetch_from_writes(&self, _cell: CellId, _template: CellId) {}
 
     /// Writes the argument block of a cell that has not started.
     ///
@@ -298,9 +298,9 @@ impl Operator for Kernel {
         Ok(cell)
     }
 
-    fn learn_writes(&self, cell: CellId, template: CellId) {
+    fn set_prefetch_from_writes(&self, cell: CellId, template: CellId) {
         // A cell that has ended has no clones.
-        let _ = Kernel::learn_writes(self, cell, template);
+        let _ = Kernel::set_prefetch_from_writes(self, cell, template);
     }
 
     fn write_arguments(&self, cell: CellId, block: &[u8]) -> Result<(), LaunchError> {

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use pando_abi::message::{CALLER_WORDS, MessageAnswer, MessageHoldings, PENDING, RECORD_WORDS};
+use pando_abi::message::{CALLER_WORDS, MessageHoldings, MessageResult, PENDING, RECORD_WORDS};
 use pando_abi::{HoldingName, Hypercall, MessageRecord, Refusal};
 
 use crate::hypercall::{perform, perform_in_part};
@@ -47,13 +47,13 @@ impl MessageMemory {
 
     /// The kernel's part of the record. `None`: the call is not over.
     #[must_use]
-    pub fn answer(&self) -> Option<MessageAnswer> {
+    pub fn answer(&self) -> Option<MessageResult> {
         let mut words = [0; RECORD_WORDS - CALLER_WORDS];
         for (word, written) in words.iter_mut().zip(&self.record[CALLER_WORDS..]) {
             // SAFETY: it is a live word. The kernel may have written it since this program has.
             *word = unsafe { (&raw const *written).read_volatile() };
         }
-        MessageAnswer::from_words(words).filter(|answer| answer.result != PENDING)
+        MessageResult::from_words(words).filter(|answer| answer.result != PENDING)
     }
 
     /// The first `count` bytes that have come.
@@ -107,10 +107,10 @@ impl PostedCall {
 
     /// The kernel's part of the record. `None`: the call is not over.
     #[must_use]
-    pub fn answer(&self) -> Option<MessageAnswer> {
+    pub fn answer(&self) -> Option<MessageResult> {
         match self.name {
             // The source's answer is not for this cell.
-            None => Some(MessageAnswer { result: Refusal::NoSuchHolding.to_result(), ..MessageAnswer::default() }),
+            None => Some(MessageResult { result: Refusal::NoSuchHolding.to_result(), ..MessageResult::default() }),
             Some(_) => self.memory.answer(),
         }
     }

@@ -84,9 +84,9 @@ pub struct ExecutionContext {
     pub(crate) last_vcpu: Option<usize>,
     /// Rest of an interrupted quantum: the cell does not pay for cells that return from idling. Zero: the next quantum is a whole
     /// one.
-    pub(crate) quantum_rest: Duration,
+    pub(crate) quantum_left: Duration,
     /// When it left its vCPU although it could go on; `None` once it runs again.
-    pub(crate) displaced_at: Option<Nanos>,
+    pub(crate) preempted_at: Option<Nanos>,
 }
 
 impl ExecutionContext {
@@ -108,8 +108,8 @@ impl ExecutionContext {
             flush_waits: 0,
             memory_deadline: None,
             last_vcpu: None,
-            quantum_rest: Duration::ZERO,
-            displaced_at: None,
+            quantum_left: Duration::ZERO,
+            preempted_at: None,
         }
     }
 

@@ -14,7 +14,7 @@ const DEBUG: u8 = 1;
 
 impl ExecutionContext {
     /// Whether an event of the program must halt the cell. Events of the libOS itself halt nothing.
-    pub(crate) fn is_watched(&self, cell: &mut Cell, frames: &Frames, event: WatchMask) -> bool {
+    pub(crate) fn must_halt_for(&self, cell: &mut Cell, frames: &Frames, event: WatchMask) -> bool {
         cell.watch.mask.contains(event) && level(&cell.control(frames), self.context.registers.rip) == 0
     }
 

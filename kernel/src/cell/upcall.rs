@@ -149,7 +149,7 @@ impl Cell {
     ///
     /// # Errors
     /// There is no memory to write it: the cell ends.
-    pub(crate) fn show_events(&mut self, frames: &mut Frames, now: Nanos) -> Result<(), End> {
+    pub(crate) fn publish_events(&mut self, frames: &mut Frames, now: Nanos) -> Result<(), End> {
         let control = self.control(frames);
         if Nanos(control.timer) <= now {
             self.events = self.events.with(Event::Timer);

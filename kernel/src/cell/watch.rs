@@ -198,5 +198,5 @@ pub(crate) struct Watch {
     /// Its parent has halted it, and has not resumed it.
     pub(crate) is_halted_by_parent: bool,
     /// A cell above its parent that waits for its halt.
-    pub(crate) halter: Option<CellId>,
+    pub(crate) halt_waiter: Option<CellId>,
 }

@@ -66,7 +66,7 @@ pub(crate) enum Work {
 
 impl Work {
     /// The result for the calling cell if the present step is refused.
-    pub(crate) fn refused(&self, refusal: Refusal) -> u64 {
+    pub(crate) fn refusal_result(&self, refusal: Refusal) -> u64 {
         match self {
             Work::Batch(batch) if batch.performed() > 0 => batch.result(),
             _ => refusal.to_result(),

@@ -284,7 +284,7 @@ impl CellTable {
 struct OtherCells<'a>(&'a mut CellTable);
 
 impl PeerCells for OtherCells<'_> {
-    fn at_rest(&mut self, owner: &Owner) -> Option<(&mut Card, &mut SpaceSet)> {
+    fn find_stopped(&mut self, owner: &Owner) -> Option<(&mut Card, &mut SpaceSet)> {
         let Owner::Cell(id) = owner else { return None };
         let LiveCell { cell, execution, card, .. } = self.0.get_mut(*id)?;
         let is_off_vcpu = matches!(execution.run_state(), RunState::Idle { .. } | RunState::Ready | RunState::Throttled { .. });

@@ -156,7 +156,7 @@ impl State {
         }
         self.write_answers(id)?;
         let (LiveCell { cell, execution, .. }, frames) = self.expect_living(id);
-        cell.show_events(frames, now).map_err(ended)?;
+        cell.publish_events(frames, now).map_err(ended)?;
         // The result of a wait is set before an upcall, which saves it with the other registers.
         match std::mem::replace(&mut execution.resumption, Resumption::AsIs) {
             Resumption::AsIs => {}
@@ -209,7 +209,7 @@ impl State {
         }
         match exit {
             Exit::Hypercall => self.hypercall(id, now),
-            Exit::Syscall if execution.is_watched(cell, frames, WatchMask::SYSCALLS) => {
+            Exit::Syscall if execution.must_halt_for(cell, frames, WatchMask::SYSCALLS) => {
                 NextStep::Leave(LeaveReason::Halted(HaltReason::Syscall))
             }
             Exit::Syscall => execution.raise_syscall(cell, frames).map_or_else(ended, |()| NextStep::Resume),
@@ -279,7 +279,7 @@ impl State {
             }
         }
         execution.spurious = SpuriousFaults::default();
-        if exception.is_of_debugging() && execution.is_watched(cell, frames, WatchMask::EXCEPTIONS) {
+        if exception.is_of_debugging() && execution.must_halt_for(cell, frames, WatchMask::EXCEPTIONS) {
             return NextStep::Leave(LeaveReason::Halted(execution.halt_reason(cell, exception)));
         }
         execution.raise(cell, frames, exception).map_or_else(ended, |()| NextStep::Resume)
@@ -490,9 +490,9 @@ impl State {
                     self.expect_living(id).0.execution.work = Some(work);
                     next
                 }
-                None => self.finish_operation(id, work.refused(error.to_refusal())),
+                None => self.finish_operation(id, work.refusal_result(error.to_refusal())),
             },
-            Err(error) => self.finish_operation(id, work.refused(error.to_refusal())),
+            Err(error) => self.finish_operation(id, work.refusal_result(error.to_refusal())),
         }
     }
 

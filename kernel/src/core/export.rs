@@ -67,7 +67,7 @@ impl Kernel {
         let mut snapshot = Snapshot { shared: &self.shared, account, listing: None, disk: None };
         let image = self.attempt("export", |state| {
             let (live, frames) = state.require(id, Requirement::Frozen)?;
-            if live.cell.memory.is_taken_from() {
+            if live.cell.memory.had_pages_taken() {
                 return Err(Refusal::Taken.into());
             }
             let image = CellImage {

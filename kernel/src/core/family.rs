@@ -40,10 +40,10 @@ impl State {
         let watch = &mut live.cell.watch;
         match operation {
             // A halt of another holder that has not happened yet stays theirs.
-            Operation::Halt if watch.halter.is_none() && is_running => watch.halter = Some(caller),
+            Operation::Halt if watch.halt_waiter.is_none() && is_running => watch.halt_waiter = Some(caller),
             // A halt that this caller has requested, and that has not happened yet, is withdrawn. Those of others stay.
-            Operation::Resume(_) if watch.halter == Some(caller) && !watch.is_halted_by_parent && watch.first_reason.is_none() => {
-                (watch.must_halt, watch.halter) = (false, None);
+            Operation::Resume(_) if watch.halt_waiter == Some(caller) && !watch.is_halted_by_parent && watch.first_reason.is_none() => {
+                (watch.must_halt, watch.halt_waiter) = (false, None);
             }
             _ => {}
         }
@@ -115,7 +115,7 @@ impl State {
                 HoldingContent::Root => (Some(Holding::Template(root)), None),
                 HoldingContent::Child(child) => {
                     let cell = self.build_child(root, parent, &child)?;
-                    (Some(self.limited_child(cell, child.cells)), Some(cell))
+                    (Some(self.new_child_holding(cell, child.cells)), Some(cell))
                 }
                 HoldingContent::Other => return Err(Refusal::BadArgument.into()),
             };

@@ -5,7 +5,7 @@
 //! The parent may be any program. So an image is untrusted: it is checked as one from a file is, and costs only the child's memory.
 
 use super::error::OperationError;
-use super::nesting::of_child;
+use super::nesting::child_memory_error;
 use super::state::State;
 use crate::cell::CellId;
 use crate::cell::child_operation::{CallerBytes, PageCopy};
@@ -86,7 +86,7 @@ impl State {
         let (live, frames) = self.require(child, Requirement::NotStarted)?;
         let memory = &mut live.cell.memory;
         let source = memory.check(space.unwrap_or(memory.current()), address, pages)?;
-        let sources = memory.readable_pages(frames, &source, CopyAuthority::Operator).map_err(of_child)?;
+        let sources = memory.readable_pages(frames, &source, CopyAuthority::Operator).map_err(child_memory_error)?;
         copy_pages(frames, &sources, &targets);
         Ok(0)
     }
@@ -99,7 +99,7 @@ impl State {
         let memory = &mut live.cell.memory;
         let target = memory.check(space.unwrap_or(memory.current()), address, pages)?;
         // As above.
-        let targets = memory.writable_pages(frames, &target, CopyAuthority::Operator).map_err(of_child)?;
+        let targets = memory.writable_pages(frames, &target, CopyAuthority::Operator).map_err(child_memory_error)?;
         let (live, frames) = self.require(caller, Requirement::Living)?;
         let memory = &mut live.cell.memory;
         let source = memory.check(memory.current(), buffer, pages)?;

@@ -168,7 +168,7 @@ impl State {
         }
         // A parent has the pages that it has taken from its own child, for the clone as well. A cell above clones the parent, too.
         let has_view = cloner.is_some_and(|cloner| cloner.is_view);
-        if live.cell.memory.is_taken_from() && !has_view && !live.is_child_of(parent) {
+        if live.cell.memory.had_pages_taken() && !has_view && !live.is_child_of(parent) {
             return Err(Refusal::Taken.into());
         }
         let reservation = self.reserve(quota, parent)?;

@@ -173,14 +173,14 @@ impl State {
 
     /// Gives a new child its limits, and its parent a holding of it. Returns the name.
     fn add_child_holding(&mut self, holder: CellId, child: CellId, limits: &ChildLimits) -> Result<u64, OperationError> {
-        let holding = self.limited_child(child, limits.cells);
+        let holding = self.new_child_holding(child, limits.cells);
         let name = self.expect_living(holder).0.holdings.insert(holding);
         // There was room when the child's place was reserved.
         Ok(name.ok_or(Refusal::TooMany)?.bits())
     }
 
     /// Limits the descendants of a new child. Returns a holding of it.
-    pub(super) fn limited_child(&mut self, child: CellId, cells: u32) -> Holding {
+    pub(super) fn new_child_holding(&mut self, child: CellId, cells: u32) -> Holding {
         let (live, frames) = self.expect_living(child);
         frames.set_cell_quota(live.cell.memory.account(), cells);
         Holding::Child { cell: child, console: Arc::clone(live.console.port()), control: None }
@@ -203,18 +203,18 @@ impl State {
         if let MemoryOperation::Read { range, within, target, bytes } = operation {
             let (range, within, target) = (range.clone(), *within, *target);
             let mut copy = vec![0; *bytes];
-            live.cell.memory.read_from(frames, &range, within, &mut copy).map_err(of_child)?;
+            live.cell.memory.read_from(frames, &range, within, &mut copy).map_err(child_memory_error)?;
             self.write_caller(caller, target, &copy)?;
             return Ok(OperationProgress::Done(0));
         }
         if let MemoryOperation::Write { range, within, source, bytes } = operation {
             let bytes = self.read_caller(caller, CallerBytes { address: *source, count: *bytes })?;
             let (live, frames) = self.require(child, Requirement::AtRest)?;
-            live.cell.memory.write_into(frames, range, *within, &bytes).map_err(of_child)?;
+            live.cell.memory.write_into(frames, range, *within, &bytes).map_err(child_memory_error)?;
             return Ok(OperationProgress::Done(0));
         }
         let (live, frames) = self.require(child, Requirement::AtRest)?;
-        Ok(operation.step(&mut live.cell.memory, frames).map_err(of_child)?)
+        Ok(operation.step(&mut live.cell.memory, frames).map_err(child_memory_error)?)
     }
 
     /// Copies bytes into the caller.
@@ -334,7 +334,7 @@ impl State {
 }
 
 /// The error of a parent's access to the memory of a child. The parent itself has the pages that were taken.
-pub(super) fn of_child(error: impl Into<MemoryError>) -> MemoryError {
+pub(super) fn child_memory_error(error: impl Into<MemoryError>) -> MemoryError {
     match error.into() {
         MemoryError::Taken(_) => Refusal::Taken.into(),
         other => other,

@@ -364,7 +364,7 @@ pub(super) fn sleep_refusal(live: &mut LiveCell, frames: &Frames, networks: &Net
         Some("it is a nested cell: only cells of the operator sleep")
     } else if live.holdings.children().next().is_some() {
         Some("it has nested cells")
-    } else if live.ipc.wait.is_some() || live.ipc.wanted.is_some() || live.holdings.has_ports_or_calls() {
+    } else if live.ipc.wait.is_some() || live.ipc.prefault_request.is_some() || live.holdings.has_ports_or_calls() {
         Some("it has a port or a posted call, or waits in a call")
     } else if live.cell.memory.is_training() {
         Some("a template is trained with it")

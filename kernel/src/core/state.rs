@@ -362,7 +362,7 @@ impl State {
         }
         self.released.push_all(CellRights::take(&mut live));
         let mut cell = live.cell;
-        let halter = cell.watch.halter.take();
+        let halt_waiter = cell.watch.halt_waiter.take();
         self.add_training_trace(&mut cell);
         self.orphans.extend(live.holdings.children().map(|(_, child)| child));
         for disk in self.retired_disks.clone().into_iter().filter(|disk| cell.memory.uses_disk(*disk)) {
@@ -396,8 +396,8 @@ impl State {
             Some(Parent { cell: parent, .. }) => self.raise_child_event(parent),
             None => {}
         }
-        if let Some(halter) = halter {
-            self.raise_child_event(halter);
+        if let Some(halt_waiter) = halt_waiter {
+            self.raise_child_event(halt_waiter);
         }
     }
 

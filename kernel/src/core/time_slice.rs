@@ -126,7 +126,7 @@ impl State {
         let (live, frames) = self.expect_living(donor);
         let timer = live.cell.idles_until(frames, Nanos::NEVER);
         // The rest of the donor's quantum, or a new one.
-        let rest = Some(live.execution.quantum_rest).filter(|rest| !rest.is_zero()).unwrap_or(Duration::MAX);
+        let rest = Some(live.execution.quantum_left).filter(|rest| !rest.is_zero()).unwrap_or(Duration::MAX);
         let must_stop = live.cell.stop_request.is_forced_freeze() || live.cell.watch.must_halt;
         if must_stop || timer <= now || live.cell.has_unmasked_events(frames) {
             return Err(DonationEnd::Event);
@@ -208,7 +208,7 @@ impl State {
 
     /// Makes a cell runnable that has left its vCPU in the middle of its quantum, or at the end.
     pub(super) fn make_ready_after_quantum(&mut self, id: CellId) {
-        let is_over = self.expect_living(id).0.execution.quantum_rest.is_zero();
+        let is_over = self.expect_living(id).0.execution.quantum_left.is_zero();
         self.make_ready(id, if is_over { ReadyReason::Turn } else { ReadyReason::Interrupted });
     }
 
@@ -217,7 +217,7 @@ impl State {
         for donor in slice.donors.iter().rev() {
             // It may have been ended meanwhile.
             let Some((live, _)) = self.living(*donor) else { continue };
-            let rest = &mut live.execution.quantum_rest;
+            let rest = &mut live.execution.quantum_left;
             *rest = rest.saturating_sub(time);
             let reason = if rest.is_zero() { ReadyReason::Turn } else { ReadyReason::Interrupted };
             if let Some(donation) = &mut live.donation {

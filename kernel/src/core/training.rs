@@ -25,7 +25,7 @@ impl Kernel {
     ///
     /// # Errors
     /// One of the two cells does not live.
-    pub fn learn_writes(&self, cell: CellId, template: CellId) -> Result<(), OperatorError> {
+    pub fn set_prefetch_from_writes(&self, cell: CellId, template: CellId) -> Result<(), OperatorError> {
         let mut written = WrittenPages::default();
         while !self.attempt("inspect", |state| {
             let (live, frames) = state.require(cell, Requirement::Living)?;

@@ -54,15 +54,15 @@ impl State {
         let first = if reason == HaltReason::Requested { watch.first_reason.take() } else { None };
         watch.must_halt = watch.first_reason.is_some();
         watch.reason = Some(first.unwrap_or(reason));
-        let halter = watch.halter.take();
+        let halt_waiter = watch.halt_waiter.take();
         if let Some(callback) = &live.on_halt {
             callback(None);
         }
         if let Some(Parent { cell, is_holding: true, .. }) = live.parent {
             self.raise_child_event(cell);
         }
-        if let Some(halter) = halter {
-            self.raise_child_event(halter);
+        if let Some(halt_waiter) = halt_waiter {
+            self.raise_child_event(halt_waiter);
         }
     }
 

@@ -178,7 +178,7 @@ impl Worker {
                     }
                     if matches!(leave, LeaveReason::Preempted | LeaveReason::Donating(_)) {
                         let ran = shared.machine.now().since(started);
-                        state.expect_living(id).0.execution.quantum_rest = quantum.saturating_sub(ran);
+                        state.expect_living(id).0.execution.quantum_left = quantum.saturating_sub(ran);
                     }
                     self.leave(&mut state, slice, (started, quantum), leave);
                     return state;
@@ -225,7 +225,7 @@ impl Worker {
             state.charge_given_up(slice, quantum.saturating_sub(ran));
         }
         if matches!(leave, LeaveReason::Preempted | LeaveReason::Relinquished) {
-            state.expect_living(id).0.execution.displaced_at = Some(self.shared.machine.now());
+            state.expect_living(id).0.execution.preempted_at = Some(self.shared.machine.now());
         }
         match leave {
             LeaveReason::Preempted => {
@@ -263,7 +263,7 @@ impl Worker {
 
 /// The quantum of a cell: what it has left of the last one, or a new one.
 fn take_quantum(state: &mut State, id: CellId, is_alone: bool) -> Duration {
-    match (is_alone, std::mem::take(&mut state.expect_living(id).0.execution.quantum_rest)) {
+    match (is_alone, std::mem::take(&mut state.expect_living(id).0.execution.quantum_left)) {
         (true, _) => LONE_QUANTUM,
         (false, Duration::ZERO) => QUANTUM,
         (false, rest) => rest,
@@ -273,7 +273,7 @@ fn take_quantum(state: &mut State, id: CellId, is_alone: bool) -> Duration {
 /// Counts the time for which a cell waited for this vCPU.
 fn add_steal_time(state: &mut State, id: CellId, now: Nanos) {
     let (live, frames) = state.expect_living(id);
-    if let Some(since) = live.execution.displaced_at.take() {
+    if let Some(since) = live.execution.preempted_at.take() {
         // The page is mapped for the cell's whole life. Without it, only the cell's own accounting would differ.
         let _ = live.cell.add_steal_time(frames, now.since(since));
     }

@@ -36,7 +36,7 @@ pub(crate) struct Card {
 /// Access to the cards and the memory of the other cells.
 pub(crate) trait PeerCells {
     /// The card and the memory of a cell that is not running.
-    fn at_rest(&mut self, owner: &Owner) -> Option<(&mut Card, &mut SpaceSet)>;
+    fn find_stopped(&mut self, owner: &Owner) -> Option<(&mut Card, &mut SpaceSet)>;
 }
 
 /// Kernel state that cards use besides the memory of their cells.
@@ -115,7 +115,7 @@ impl Card {
                 Err(CopyError::Refused | CopyError::Unreadable) => FAULTED,
                 Err(later) => return Err(later),
             };
-            self.transmit.take(context.frames, memory, length)?;
+            self.transmit.complete(context.frames, memory, length)?;
             self.sent = 0;
         }
         // The cell may have posted more meanwhile.
@@ -157,7 +157,7 @@ impl Card {
 
     /// Sends a frame through the switch. Returns its cost.
     fn send_by_switch(&self, sent: &TxFrame<'_>, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<usize, CopyError> {
-        let frame = context.networks.buffers.filled(sent.length, |bytes| {
+        let frame = context.networks.buffers.allocate_filled(sent.length, |bytes| {
             let (head, rest) = bytes.split_at_mut(sent.head.len());
             head.copy_from_slice(sent.head);
             memory.read(context.frames, sent.tail_address(), rest, CopyAuthority::Cell)
@@ -172,7 +172,7 @@ impl Card {
     /// The frame cannot be read.
     fn send_by_copy(&self, sent: &TxFrame<'_>, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<bool, CopyError> {
         let Some((port, owner)) = context.networks.shortcut(self.port, sent.head, sent.length) else { return Ok(false) };
-        let Some((card, target)) = context.peers.at_rest(owner) else { return Ok(false) };
+        let Some((card, target)) = context.peers.find_stopped(owner) else { return Ok(false) };
         let must_notify = card.filled == 0;
         match card.receive_copy(sent, memory, context.frames, target) {
             Ok(true) => {
@@ -220,7 +220,7 @@ impl Card {
             if self.filled == 0 {
                 break;
             }
-            self.receive.take(frames, memory, self.filled)?;
+            self.receive.complete(frames, memory, self.filled)?;
             self.filled = 0;
         }
         Ok(None)
@@ -239,7 +239,7 @@ impl Card {
                 Err(CopyError::Refused | CopyError::Unreadable) => FAULTED,
                 Err(later) => return Err(later),
             };
-            self.receive.take(frames, memory, length)?;
+            self.receive.complete(frames, memory, length)?;
             self.filled = 0;
             moved = true;
         }

@@ -529,7 +529,7 @@ impl Console {
 
     /// Completes a transmit descriptor. `length` may be less than what is sent already, if the cell has shortened the descriptor.
     fn finish_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), CopyError> {
-        self.transmit.take(frames, memory, length.max(self.progress))?;
+        self.transmit.complete(frames, memory, length.max(self.progress))?;
         // Only now: sent bytes must not be sent again.
         self.progress = 0;
         Ok(())
@@ -543,7 +543,7 @@ impl Console {
             let Some(descriptor) = self.receive.next(frames, memory) else { break };
             if descriptor.length == 0 {
                 // The cell has withdrawn it.
-                self.receive.take(frames, memory, 0)?;
+                self.receive.complete(frames, memory, 0)?;
                 moved = true;
                 continue;
             }
@@ -569,7 +569,7 @@ impl Console {
                 self.port.changed.notify_all();
             }
             drop(buffers);
-            self.receive.take(frames, memory, length)?;
+            self.receive.complete(frames, memory, length)?;
             moved = true;
         }
         Ok(moved)

@@ -65,7 +65,7 @@ impl RingState {
     ///
     /// # Errors
     /// No memory for the ring's page.
-    pub(crate) fn take(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), CopyError> {
+    pub(crate) fn complete(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), CopyError> {
         write_word(frames, memory, self.place() + 8, &length.to_le_bytes())?;
         self.taken = self.taken.wrapping_add(1);
         write_word(frames, memory, self.address + TAKEN, &self.taken.to_le_bytes())

@@ -54,7 +54,7 @@ impl Buffers {
     ///
     /// # Errors
     /// The error of `fill`.
-    pub fn filled<E>(&self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Bytes, E> {
+    pub fn allocate_filled<E>(&self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Bytes, E> {
         let Some(size) = size_class(length) else {
             let mut bytes = vec![0; length];
             fill(&mut bytes)?;
@@ -72,7 +72,7 @@ impl Buffers {
             room.copy_from_slice(bytes);
             Ok::<(), Infallible>(())
         };
-        let Ok(copy) = self.filled(bytes.len(), copy);
+        let Ok(copy) = self.allocate_filled(bytes.len(), copy);
         copy
     }
 
@@ -122,7 +122,7 @@ mod tests {
         drop(part);
         let next = buffers.copy(&[2; FRAME_MAX - 9]);
         assert_eq!((next.as_ptr(), &next[..]), (place, &[2; FRAME_MAX - 9][..]));
-        let failed = buffers.filled(5000, |_| Err("no memory"));
+        let failed = buffers.allocate_filled(5000, |_| Err("no memory"));
         assert_eq!(failed, Err("no memory"));
     }
 

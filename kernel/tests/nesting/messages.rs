@@ -3,7 +3,7 @@
 
 use crate::actor::{BYTES, QUOTA, ask, call, close, result, start, start_child, template, waits};
 use pando_abi::holding::stop;
-use pando_abi::message::{ANSWER_OFFSET, MessageAnswer};
+use pando_abi::message::{ANSWER_OFFSET, MessageResult};
 use pando_abi::{Event, HoldingName, Hypercall, MessageRecord, Refusal};
 use pando_kernel::CellId;
 use pando_machine::PageCount;
@@ -55,8 +55,8 @@ impl Service {
         self.describe(actor, bytes, MessageRecord { size: 64, ..MessageRecord::default() });
     }
 
-    pub fn answer(&self, actor: CellId) -> MessageAnswer {
-        MessageAnswer::from_words(words(&self.lab, actor, RECORD + ANSWER_OFFSET)).expect("the kernel has written it")
+    pub fn answer(&self, actor: CellId) -> MessageResult {
+        MessageResult::from_words(words(&self.lab, actor, RECORD + ANSWER_OFFSET)).expect("the kernel has written it")
     }
 
     pub fn received(&self, actor: CellId, count: usize) -> Vec<u8> {

@@ -237,7 +237,7 @@ fn a_copy_of_a_cell_that_has_run_finds_the_pages_present_that_this_cell_wrote() 
         assert!(plain > 10, "{plain} faults: so it is worth it");
         let copy = lab.kernel.clone_cell(cell, ROOM).expect("it is frozen");
         for learned in [copy, cell] {
-            lab.kernel.learn_writes(cell, learned).expect("both live");
+            lab.kernel.set_prefetch_from_writes(cell, learned).expect("both live");
             let expected = lab.kernel.prefetch_set(learned).expect("it lives").0;
             assert!((WRITTEN..WRITTEN + 8).contains(&expected), "{expected} pages: those that it wrote");
             let faults = faults(&mut lab, learned);
@@ -264,12 +264,12 @@ fn a_copy_of_a_cell_that_has_run_finds_the_pages_present_that_this_cell_wrote() 
 fn a_cell_that_has_written_much_teaches_nothing() {
     for mut lab in Lab::both() {
         let (template, cell) = rewriter(&mut lab, 19);
-        lab.kernel.learn_writes(template, template).expect("it lives");
+        lab.kernel.set_prefetch_from_writes(template, template).expect("it lives");
         let pages = lab.kernel.prefetch_set(template).expect("it lives").0;
         assert!(pages > 100, "{pages} pages: all that it wrote itself");
         let data = MapFlags { eager: true, ..MapFlags::lazy(Permissions::READ_WRITE) };
         lab.kernel.map(cell, DATA + (1 << 30), PageCount(2048), data).expect("room for pages");
-        lab.kernel.learn_writes(cell, cell).expect("it lives");
+        lab.kernel.set_prefetch_from_writes(cell, cell).expect("it lives");
         assert_eq!(lab.kernel.prefetch_set(cell), Ok(PageCount(0)), "data at rest is not copied for each clone");
         for id in [cell, template] {
             lab.kernel.end(id, End::Killed).expect("it is frozen");

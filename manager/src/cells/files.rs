@@ -128,7 +128,7 @@ impl FileTemplates {
         // A clone that never starts: it has what the frozen cell has, which ends.
         let Ok(clone) = self.kernel.clone_cell(cell, manifest.memory()) else { return };
         let root = RootGuard::new(Arc::<Kernel>::clone(&self.kernel), Root::loaded(clone, Vec::new(), Vec::new()));
-        if self.kernel.learn_writes(cell, clone).is_err() {
+        if self.kernel.set_prefetch_from_writes(cell, clone).is_err() {
             return;
         }
         let used = self.uses.fetch_add(1, Ordering::Relaxed);
@@ -265,7 +265,7 @@ impl TemplateProvider for FileTemplates {
 
     fn keep_clone(&self, origin: &CellOrigin, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
         // Its clones continue what it did.
-        self.kernel.learn_writes(cell, cell)?;
+        self.kernel.set_prefetch_from_writes(cell, cell)?;
         let manifest = origin.manifest.renamed(name);
         let volumes = origin.loaded.base().root.volumes();
         let (version, manifest) = self.store.save_clone((&manifest, volumes), &self.kernel, cell, name)?;

@@ -82,7 +82,7 @@ impl ManagedCell {
             }
         };
         let root = RootGuard::new(Arc::clone(operator), Root::loaded(copy, Vec::new(), Vec::new()));
-        operator.learn_writes(*cell, copy);
+        operator.set_prefetch_from_writes(*cell, copy);
         let spec = ManagedCellSpec {
             // No two living cells have the same name, and no two have the same port of the host.
             name: None,

@@ -5,7 +5,7 @@
 //! call raises, and tries again. Messages go through buffers of the libOS, because the kernel knows no processes.
 
 use pando_abi::limits::MAX_MESSAGE_BYTES;
-use pando_abi::message::{ANSWER_OFFSET, CALLER_WORDS, MessageAnswer, RECORD_WORDS};
+use pando_abi::message::{ANSWER_OFFSET, CALLER_WORDS, MessageResult, RECORD_WORDS};
 use pando_abi::{HoldingName, Hypercall, MessageRecord, Refusal};
 use pando_rt::messages::{self, MessageMemory, PostedCall};
 use pando_rt::user;
@@ -67,7 +67,7 @@ impl CellsFile {
     }
 
     /// Gives a program a message that has come.
-    fn pass_on(self, system: &mut System, address: u64, answer: MessageAnswer, bytes: &[u8]) -> Result<(), Errno> {
+    fn pass_on(self, system: &mut System, address: u64, answer: MessageResult, bytes: &[u8]) -> Result<(), Errno> {
         let files = &mut system.files.cells_files;
         answer.holdings.into_iter().chain([answer.reply]).flatten().for_each(|name| self.add(files, name));
         user::write(read_record(address)?.buffer, bytes)?;

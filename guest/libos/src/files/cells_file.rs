@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use pando_abi::holding::fact;
-use pando_abi::message::MessageAnswer;
+use pando_abi::message::MessageResult;
 use pando_abi::{HoldingName, Hypercall};
 use pando_rt::cells;
 use pando_rt::messages::PostedCall;
@@ -82,7 +82,7 @@ impl CellsFiles {
 
     /// The answer to the call that a thread has posted. `None`: the call is not over.
     #[must_use]
-    pub fn answer(&self, thread: Tid) -> Option<MessageAnswer> {
+    pub fn answer(&self, thread: Tid) -> Option<MessageResult> {
         self.posted.get(&thread).and_then(|(_, call)| call.answer())
     }
 

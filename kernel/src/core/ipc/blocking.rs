@@ -18,10 +18,10 @@ impl State {
     /// Blocks the running cell `id` in its present call. Returns when an alarm must ring.
     pub(super) fn begin_wait(&mut self, id: CellId, reason: WaitReason, deadline: Nanos) -> Nanos {
         let (LiveCell { cell, execution, ipc, .. }, frames) = self.expect_living(id);
-        let resume = execution.context.registers.rip;
+        let resume_rip = execution.context.registers.rip;
         // Until the wait is over, the instruction was not executed.
-        execution.context.registers.rip = resume.wrapping_sub(INSTRUCTION_BYTES);
-        let wait = Wait { reason, resume, deadline };
+        execution.context.registers.rip = resume_rip.wrapping_sub(INSTRUCTION_BYTES);
+        let wait = Wait { reason, resume_rip, deadline };
         cell.memory.note_pause();
         let until = if wait.awaits_reply() { deadline } else { cell.idles_until(frames, deadline) };
         ipc.wait = Some(Box::new(wait));
@@ -48,7 +48,7 @@ impl State {
         let Some(wait) = self.living(id).and_then(|(live, _)| live.ipc.wait.take()) else { return false };
         self.withdraw_wait(id, &wait);
         let registers = &mut self.expect_living(id).0.execution.context.registers;
-        registers.rip = wait.resume;
+        registers.rip = wait.resume_rip;
         registers.rax = result;
         true
     }

@@ -11,7 +11,7 @@ use crate::core::error::OperationError;
 use crate::core::holdings::Holding;
 use crate::core::state::State;
 use crate::limits::RECEIVE_TRIES;
-use pando_abi::message::MessageAnswer;
+use pando_abi::message::MessageResult;
 use pando_abi::{Event, HoldingName, Refusal};
 use pando_machine::Nanos;
 
@@ -263,12 +263,12 @@ impl State {
 
     /// Ends a call with a refusal.
     pub(super) fn refuse(&mut self, ticket: CallTicket, refusal: Refusal) {
-        self.complete(ticket, MessageAnswer { result: refusal.to_result(), ..MessageAnswer::default() });
+        self.complete(ticket, MessageResult { result: refusal.to_result(), ..MessageResult::default() });
         self.notifications.has_runnable_cell = true;
     }
 
     /// Ends a call, if it is not over yet, with its result.
-    fn complete(&mut self, ticket: CallTicket, answer: MessageAnswer) {
+    fn complete(&mut self, ticket: CallTicket, answer: MessageResult) {
         let Some(call) = self.call_of(ticket).copied() else { return };
         match ticket.posted {
             None => self.finish_wait(ticket.caller, answer.result),

@@ -12,7 +12,7 @@ use crate::core::holdings::Holding;
 use crate::core::state::State;
 use crate::memory::{CopyAuthority, MemoryError, Shortage};
 use pando_abi::limits::MAX_MESSAGE_HOLDINGS;
-use pando_abi::message::{CALLER_WORDS, MessageAnswer, MessageHoldings, RECORD_WORDS};
+use pando_abi::message::{CALLER_WORDS, MessageHoldings, MessageResult, RECORD_WORDS};
 use pando_abi::{HoldingName, PAGE_SIZE, Refusal};
 
 /// Bytes of the kernel's part of a record.
@@ -109,7 +109,7 @@ impl State {
     ///
     /// # Errors
     /// Nothing was delivered. The receiver's buffer may have been written to.
-    pub(super) fn deliver(&mut self, delivery: &Delivery) -> Result<MessageAnswer, DeliveryError> {
+    pub(super) fn deliver(&mut self, delivery: &Delivery) -> Result<MessageResult, DeliveryError> {
         let Delivery { from: (from, sent), to: (to, accepted), label, call, .. } = *delivery;
         let (sender, receiver) = delivery.parties();
         let count = sent.holdings.iter().flatten().count();
@@ -122,7 +122,7 @@ impl State {
         let copies = self.copies(from, &sent.holdings).map_err(|refusal| DeliveryError::Refused(sender, refusal))?;
         let mut given = Vec::with_capacity(MAX_MESSAGE_HOLDINGS + 1);
         let holdings = &mut self.living(to).ok_or(DeliveryError::Refused(receiver, Refusal::NoSuchHolding))?.0.holdings;
-        let mut answer = MessageAnswer { result: bytes.len() as u64, label, ..MessageAnswer::default() };
+        let mut answer = MessageResult { result: bytes.len() as u64, label, ..MessageResult::default() };
         if call.is_some() && !holdings.has_room() {
             return Err(DeliveryError::Refused(receiver, Refusal::TooMany));
         }
@@ -168,7 +168,7 @@ impl State {
     }
 
     /// Writes a message into the cell that it is for.
-    fn write_message(&mut self, delivery: &Delivery, bytes: &[u8], answer: &MessageAnswer) -> Result<(), OperationError> {
+    fn write_message(&mut self, delivery: &Delivery, bytes: &[u8], answer: &MessageResult) -> Result<(), OperationError> {
         let (to, message) = delivery.to;
         if !bytes.is_empty() {
             self.write_peer(delivery.current, to, message.buffer.address, bytes)?;
@@ -187,7 +187,7 @@ impl State {
             match (execution.run_state(), execution.unconfirmed) {
                 (RunState::Running { vcpu }, unconfirmed) => {
                     if unconfirmed.is_some() || !cell.memory.is_present_for_writing(frames, address, bytes.len())? {
-                        ipc.wanted = Some(CallerBytes { address, count: bytes.len() });
+                        ipc.prefault_request = Some(CallerBytes { address, count: bytes.len() });
                         return Err(OperationError::PeerRuns { vcpu });
                     }
                 }
@@ -205,7 +205,7 @@ impl State {
 }
 
 /// The bytes of the kernel's part of a record.
-pub(super) fn answer_bytes(answer: &MessageAnswer) -> Vec<u8> {
+pub(super) fn answer_bytes(answer: &MessageResult) -> Vec<u8> {
     answer.to_words().iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 

@@ -10,11 +10,11 @@
 //! export find a complete cell, which makes the call again. The end of the wait moves the instruction pointer
 //! past it.
 
-mod answers;
 mod blocking;
 mod calls;
 mod delivery;
 mod port;
+mod posted_results;
 mod release;
 mod rights;
 mod wait;

@@ -5,7 +5,7 @@ use super::port::Call;
 use crate::cell::child_operation::CallerBytes;
 use crate::cell::message_operation::MessageDescription;
 use pando_abi::HoldingName;
-use pando_abi::message::MessageAnswer;
+use pando_abi::message::MessageResult;
 use pando_machine::Nanos;
 
 /// The part of a living cell that concerns calls of ports, besides its holdings.
@@ -14,9 +14,9 @@ pub(in crate::core) struct IpcState {
     /// The call in which it is blocked.
     pub(in crate::core) wait: Option<Box<Wait>>,
     /// Answers to its posted calls, which are written when it runs next: their addresses, and the kernel's parts of the records.
-    pub(in crate::core) answers: Vec<(u64, MessageAnswer)>,
+    pub(in crate::core) answers: Vec<(u64, MessageResult)>,
     /// Memory that another cell waits to write a reply to: it is made exclusive to this cell when it next leaves its vCPU.
-    pub(in crate::core) wanted: Option<CallerBytes>,
+    pub(in crate::core) prefault_request: Option<CallerBytes>,
 }
 
 /// The state of a cell that is blocked in a call of a port. Its run state is [`RunState::Idle`].
@@ -25,7 +25,7 @@ pub(in crate::core) struct Wait {
     /// The event that it waits for.
     pub(in crate::core) reason: WaitReason,
     /// The instruction pointer behind the call. Meanwhile the cell's own points to the call.
-    pub(super) resume: u64,
+    pub(super) resume_rip: u64,
     /// When the wait is over.
     pub(super) deadline: Nanos,
 }

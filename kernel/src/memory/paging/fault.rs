@@ -74,7 +74,13 @@ impl Tree {
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub fn resolve_alone(&mut self, frames: &mut Frames, account: AccountId, page: u64, access: Access) -> Result<FaultOutcome, Shortage> {
+    pub fn resolve_without_fault_around(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        page: u64,
+        access: Access,
+    ) -> Result<FaultOutcome, Shortage> {
         self.resolve_with(frames, account, (page, access), page..page + 1)
     }
 

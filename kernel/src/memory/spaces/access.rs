@@ -30,7 +30,7 @@ impl SpaceSet {
         }
         let is_traced = self.training_trace.is_some();
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(FaultOutcome::Refused) };
-        let resolve = if is_traced { Tree::resolve_alone } else { Tree::resolve };
+        let resolve = if is_traced { Tree::resolve_without_fault_around } else { Tree::resolve };
         let fault = resolve(tree, frames, account, range.pages.start, access)?;
         if matches!(fault, FaultOutcome::Copied { .. }) {
             if self.is_mounted_twice(range.slot) {

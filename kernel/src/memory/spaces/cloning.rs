@@ -66,7 +66,7 @@ impl SpaceSet {
             clone_traces: TrainingTraces::default(),
             prefetch: PrefetchState::new(self.clone_traces.prefetch_set().clone()),
             clusters: CopyClusters::default(),
-            is_taken_from: self.is_taken_from,
+            had_pages_taken: self.had_pages_taken,
         }
     }
 }

@@ -24,7 +24,7 @@ impl SpaceSet {
             clone_traces: Default::default(),
             prefetch: PrefetchState::default(),
             clusters: CopyClusters::default(),
-            is_taken_from: self.is_taken_from,
+            had_pages_taken: self.had_pages_taken,
         }
     }
 

@@ -43,7 +43,7 @@ pub struct SpaceSet {
     /// Where shared pages were written recently.
     pub(super) clusters: CopyClusters,
     /// Whether a parent has ever taken pages: it keeps their content, so no other cell can have this memory.
-    pub(super) is_taken_from: bool,
+    pub(super) had_pages_taken: bool,
 }
 
 impl SpaceSet {
@@ -63,7 +63,7 @@ impl SpaceSet {
             clone_traces: TrainingTraces::default(),
             prefetch: PrefetchState::default(),
             clusters: CopyClusters::default(),
-            is_taken_from: false,
+            had_pages_taken: false,
         };
         set.create_space(frames).expect("the first space is within every limit");
         set

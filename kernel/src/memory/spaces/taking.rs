@@ -79,7 +79,7 @@ impl SpaceSet {
         frames.charge_beyond_quota(account, reserved, |frames| {
             trees.into_iter().for_each(|tree| tree.take(frames, account, start, taken, first))
         })?;
-        self.is_taken_from = true;
+        self.had_pages_taken = true;
         Ok(true)
     }
 
@@ -98,12 +98,12 @@ impl SpaceSet {
 
     /// Notes that a parent has pages of this memory: they were taken, or never given.
     pub(in crate::memory) fn note_taken(&mut self) {
-        self.is_taken_from = true;
+        self.had_pages_taken = true;
     }
 
     /// Whether a parent has ever taken pages.
-    pub(crate) fn is_taken_from(&self) -> bool {
-        self.is_taken_from
+    pub(crate) fn had_pages_taken(&self) -> bool {
+        self.had_pages_taken
     }
 
     /// The pages at the front of a range that were taken with the numbers from `first` on. Makes sure that there is memory for them.
