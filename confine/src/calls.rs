@@ -168,7 +168,7 @@ const STARTING: &[u32] = &[
 
 /// Optional needs of a confined process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct SyscallGroups {
     /// The requests (`ioctl`) on open devices: for KVM, those of a running machine.
     pub requests: Vec<u32>,
     /// Write-back of a cell's changes: links, owners and modes may be changed, but set-user-ID programs may not be made.
@@ -192,12 +192,12 @@ pub struct Needs {
 ///
 /// # Errors
 /// The host refuses; or a thread was confined differently before.
-pub fn limit_calls(needs: &Needs) -> Result<(), ConfineError> {
+pub fn install_seccomp_filter(needs: &SyscallGroups) -> Result<(), ConfineError> {
     Ok(seccompiler::apply_filter_all_threads(&filter(needs)?)?)
 }
 
 /// The filter that the kernel applies to each call.
-fn filter(needs: &Needs) -> Result<BpfProgram, ConfineError> {
+fn filter(needs: &SyscallGroups) -> Result<BpfProgram, ConfineError> {
     let some = [
         (WRITING_BACK, needs.writing_back || needs.serving_files),
         (SERVING_FILES, needs.serving_files),
@@ -216,7 +216,7 @@ fn filter(needs: &Needs) -> Result<BpfProgram, ConfineError> {
 }
 
 /// Calls that are allowed with certain arguments.
-fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
+fn conditions(needs: &SyscallGroups) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
     /// Bit of a mode.
     const SET_USER_ID: u64 = 0o4000;
     /// A null pointer, or this process.
@@ -234,8 +234,8 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
     let own = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     let requests = [TERMINALS, &needs.requests].concat();
     let seals = match needs {
-        Needs { starting: true, .. } => SEALS,
-        Needs { receiving: true, .. } => &SEALS[..1],
+        SyscallGroups { starting: true, .. } => SEALS,
+        SyscallGroups { receiving: true, .. } => &SEALS[..1],
         _ => &[],
     };
     let limits = [SeccompCondition::new(0, Dword, Eq, NONE), SeccompCondition::new(2, Qword, Eq, NONE)];
@@ -280,7 +280,7 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
 }
 
 /// The requests on descriptors (`fcntl`).
-fn of_descriptors(needs: &Needs, seals: &[u32]) -> Result<Vec<SeccompRule>, ConfineError> {
+fn of_descriptors(needs: &SyscallGroups, seals: &[u32]) -> Result<Vec<SeccompRule>, ConfineError> {
     let rule = |command: u32| SeccompRule::new(vec![SeccompCondition::new(1, Dword, Eq, command.into())?]);
     let setting = || {
         let command = SeccompCondition::new(1, Dword, Eq, nr::F_SETFL.into())?;

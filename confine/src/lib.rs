@@ -2,7 +2,7 @@
 //! Confinement of the kernel process: it gives up everything that it will not need, so that an attacker who takes it over gains little.
 //!
 //! There are four steps, in this order, and none can be undone. [`forbid_dumps`], [`drop_privileges`] and [`limit_paths`] run
-//! while the process has one thread, because capabilities and Landlock bind a thread and those that it starts. [`limit_calls`]
+//! while the process has one thread, because capabilities and Landlock bind a thread and those that it starts. [`install_seccomp_filter`]
 //! runs once all threads run: it binds them all, and no thread can be started after that. Open descriptors stay open.
 //!
 //! Forbidden actions *fail*, with `EACCES` for a path and `EPERM` for a call, and no process is killed. An attacker gains as little
@@ -15,8 +15,8 @@ mod paths;
 mod privileges;
 
 pub use authority::{Authority, FileOwner};
-pub use calls::{Needs, limit_calls};
-pub use paths::{Enforcement, Paths, Ports, limit_paths, reach};
+pub use calls::{SyscallGroups, install_seccomp_filter};
+pub use paths::{Enforcement, Paths, Ports, limit_paths, supported_enforcement};
 pub use privileges::drop_privileges;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};

@@ -58,7 +58,7 @@ pub enum Enforcement {
 
 /// How far this host's Linux can limit files.
 #[must_use]
-pub fn reach() -> Enforcement {
+pub fn supported_enforcement() -> Enforcement {
     let has = |version| {
         let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(version));
         rules.and_then(Ruleset::create).is_ok()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A confined process can do what it needs, and nothing else. One test, because it binds this process permanently.
 
-use pando_confine::{Enforcement, Needs, Paths, forbid_dumps, limit_calls, limit_paths};
+use pando_confine::{Enforcement, Paths, SyscallGroups, forbid_dumps, install_seccomp_filter, limit_paths};
 use pando_packages::host_program;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fchmod, fcntl_getfl, fcntl_setfl, getxattr, mknodat};
 use rustix::io::Errno;
@@ -125,7 +125,7 @@ fn a_confined_process_does_its_work_and_nothing_else() {
         change: vec![host.path("change")],
         ..Paths::default()
     };
-    let expected = pando_confine::reach();
+    let expected = pando_confine::supported_enforcement();
     let reach = limit_paths(&paths).expect("Landlock limits what it can");
     assert_eq!(reach, expected);
     let (go, waits) = mpsc::channel();
@@ -140,7 +140,7 @@ fn a_confined_process_does_its_work_and_nothing_else() {
             check_calls(&host, parent);
         }
     });
-    limit_calls(&Needs { writing_back: true, ..Needs::default() }).expect("seccomp limits calls");
+    install_seccomp_filter(&SyscallGroups { writing_back: true, ..SyscallGroups::default() }).expect("seccomp limits calls");
 
     check_needs(&host);
     go.send(()).expect("the thread waits");

@@ -2,7 +2,7 @@
 //! A confined process with a gateway connects to the listed ports, and listens nowhere. One test, because it binds
 //! this process permanently.
 
-use pando_confine::{Enforcement, Needs, Paths, Ports, limit_calls, limit_paths};
+use pando_confine::{Enforcement, Paths, Ports, SyscallGroups, install_seccomp_filter, limit_paths};
 use rustix::net::sockopt::{set_socket_broadcast, set_socket_keepalive, set_tcp_keepidle, set_tcp_nodelay};
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::io::{Error, ErrorKind, Read, Write};
@@ -26,7 +26,7 @@ fn connecting_processes_reach_their_named_ports_only() {
     let to_heard = heard.local_addr().expect("it has an address");
     let ports = Ports::Only(vec![to_open.port()]);
     let reach = limit_paths(&Paths { ports, ..Paths::default() }).expect("Landlock limits what it can");
-    limit_calls(&Needs { connecting: true, ..Needs::default() }).expect("seccomp limits calls");
+    install_seccomp_filter(&SyscallGroups { connecting: true, ..SyscallGroups::default() }).expect("seccomp limits calls");
 
     let mut stream = TcpStream::connect(to_open).expect("the port is allowed");
     set_tcp_nodelay(&stream, true).expect("a gateway does");

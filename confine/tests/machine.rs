@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A confined process continues to run its machine, and makes no other. One test, because it binds this process permanently.
 
-use pando_confine::{Needs, limit_calls};
+use pando_confine::{SyscallGroups, install_seccomp_filter};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, running_requests};
 use pando_machine::{Context, EntryIndex, Exception, Exit, FrameId, HugeFrame, Machine, Nanos, PageCount, Root, SUPERVISOR_SLOT};
 
@@ -15,7 +15,8 @@ fn a_machine_that_is_there_runs_and_no_other_is_made() {
     let machine = Kvm::new(KvmConfig { arena, vcpus: 1, omit: Omit::NOTHING }).expect("this host has KVM");
     let mut vcpu = machine.take_vcpu(0).expect("nobody has it");
     Probe::host().expect("before, this process can make what it likes");
-    limit_calls(&Needs { requests: running_requests().into(), ..Needs::default() }).expect("seccomp limits calls");
+    install_seccomp_filter(&SyscallGroups { requests: running_requests().into(), ..SyscallGroups::default() })
+        .expect("seccomp limits calls");
 
     let root = FrameId(512);
     machine.arena().store(root, EntryIndex::new(SUPERVISOR_SLOT), machine.supervisor_entry());

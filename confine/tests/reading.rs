@@ -2,7 +2,7 @@
 //! A confined process without write-back changes no owners, no modes and makes no links. One test, because it binds
 //! this process permanently.
 
-use pando_confine::{Needs, limit_calls};
+use pando_confine::{SyscallGroups, install_seccomp_filter};
 use rustix::fs::{CWD, Mode, fchmod, fchown, symlinkat};
 use rustix::io::Errno;
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::io::Write;
 fn processes_without_write_back_change_no_attributes() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut file = std::fs::File::create(directory.path().join("file")).expect("the directory is ours");
-    limit_calls(&Needs::default()).expect("seccomp limits calls");
+    install_seccomp_filter(&SyscallGroups::default()).expect("seccomp limits calls");
     assert_eq!(fchmod(&file, Mode::RWXU), Err(Errno::PERM));
     assert_eq!(fchown(&file, None, None), Err(Errno::PERM));
     assert_eq!(symlinkat("file", CWD, directory.path().join("link")), Err(Errno::PERM));

@@ -2,7 +2,7 @@
 //! A confined process whose gateways run in other processes makes no socket itself. There is one test, because the confinement of
 //! this process is permanent.
 
-use pando_confine::{Needs, Paths, limit_calls, limit_paths};
+use pando_confine::{Paths, SyscallGroups, install_seccomp_filter, limit_paths};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, socketpair};
 use std::io::{Error, ErrorKind};
@@ -18,7 +18,7 @@ fn processes_that_only_receive_descriptors_make_no_connections() {
     let open = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
     let nowhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     limit_paths(&Paths::default()).expect("Landlock limits what it can");
-    limit_calls(&Needs { receiving: true, ..Needs::default() }).expect("seccomp limits calls");
+    install_seccomp_filter(&SyscallGroups { receiving: true, ..SyscallGroups::default() }).expect("seccomp limits calls");
     for family in [AddressFamily::INET, AddressFamily::INET6, AddressFamily::UNIX, AddressFamily::NETLINK] {
         for kind in [SocketType::STREAM, SocketType::DGRAM, SocketType::RAW] {
             denied("a socket", socket(family, kind, None));

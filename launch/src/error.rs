@@ -38,7 +38,7 @@ pub enum LaunchError {
     },
     /// The cell has ended or is frozen.
     #[error("cannot start another program in the cell: it has ended, or it is a template; use another cell")]
-    CellOver,
+    CellEnded,
     /// A thread cannot be started.
     #[error("cannot start a thread for the programs of a cell: {0}")]
     Thread(std::io::Error),

@@ -18,7 +18,7 @@ const GATEWAY_MIN: usize = 16;
 const GATEWAY_MAX: usize = 1 << 14;
 /// Descriptors that this process has for each gateway's process: the rings, an eventfd for each side, and the socket for messages. The
 /// gateway's connections belong to its own process.
-const OF_GATEWAY: usize = 4;
+const DESCRIPTORS_PER_GATEWAY: usize = 4;
 /// Descriptors with which a service can do something.
 const SERVICE_MIN: usize = 256;
 
@@ -73,9 +73,9 @@ impl Descriptors {
     ///
     /// # Errors
     /// There are too few for each, or too few here for so many.
-    pub fn of_gateway(&self, count: usize) -> Result<usize, TooFewDescriptors> {
+    pub fn per_gateway(&self, count: usize) -> Result<usize, TooFewDescriptors> {
         let share = self.total.saturating_sub(RESERVE).max(self.total / 4).min(GATEWAY_MAX);
-        if share < GATEWAY_MIN || count * OF_GATEWAY > self.gateways {
+        if share < GATEWAY_MIN || count * DESCRIPTORS_PER_GATEWAY > self.gateways {
             Err(TooFewDescriptors { total: self.total, purpose: "so many gateways" })
         } else {
             Ok(share)
@@ -103,8 +103,8 @@ mod tests {
             assert_eq!(images + connections + templates + gateways, total - RESERVE);
             assert!([images, connections, templates, gateways].into_iter().all(|share| share >= 16), "{shares:?}");
         }
-        assert!(Descriptors::of(1024).of_gateway(12).is_ok());
-        assert!(Descriptors::of(1024).of_gateway(100).is_err());
+        assert!(Descriptors::of(1024).per_gateway(12).is_ok());
+        assert!(Descriptors::of(1024).per_gateway(100).is_err());
         assert!(Descriptors::of(64).check_service().is_err());
     }
 }

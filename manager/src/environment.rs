@@ -46,7 +46,7 @@ pub struct HostEnvironment {
     /// The directory of cached images.
     pub cache: Option<PathBuf>,
     /// The directory of cached images of prefixes and directories, if these may be cached.
-    pub trees: Option<PathBuf>,
+    pub tree_cache: Option<PathBuf>,
     /// Cached images of prefixes and directories are compared with the host file by file.
     pub compares_files: bool,
     /// The images that are kept with the template whose view is prepared.
@@ -87,7 +87,7 @@ impl HostEnvironment {
             directory,
             homes,
             users,
-            trees: cache.clone(),
+            tree_cache: cache.clone(),
             cache,
             compares_files: false,
             view_images: None,
@@ -142,7 +142,7 @@ impl HostEnvironment {
 
     /// A program's environment: the variables of its account, those that every program gets, and `given`. Each is NAME=VALUE; a later one
     /// replaces an earlier one of the same name.
-    pub fn of_program<'a>(
+    pub fn program_environment<'a>(
         &self,
         account: impl Iterator<Item = (OsString, OsString)>,
         given: impl IntoIterator<Item = &'a (OsString, OsString)>,

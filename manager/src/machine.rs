@@ -6,7 +6,7 @@ use crate::host;
 use crate::root::RootGuard;
 use crate::starts::ProgramStart;
 use crate::timings::Timings;
-use pando_confine::{ConfineError, Needs, Paths};
+use pando_confine::{ConfineError, Paths, SyscallGroups};
 use pando_kernel::sched::Fifo;
 use pando_kernel::{Config, Kernel, StartMode, Swap};
 use pando_launch::{LaunchError, Root, Template, Volume, VolumeDisks};
@@ -48,7 +48,7 @@ pub struct SleepConfig {
 
 impl SleepConfig {
     /// Swap space of this size in memory, for tests in which each cell falls asleep whenever it idles.
-    pub fn drowsy(bytes: u64) -> SleepConfig {
+    pub fn for_tests(bytes: u64) -> SleepConfig {
         SleepConfig { swap: Some(Arc::new(SwapSpace::in_memory(bytes))), sleep_after: None, sleeps_when_idle: true }
     }
 }
@@ -78,7 +78,7 @@ pub fn start(
 ///
 /// # Errors
 /// The host has no KVM, or refuses to confine the process.
-pub fn start_for_sleepers(memory: PageCount, sleep: SleepConfig, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
+pub fn start_for_many_cells(memory: PageCount, sleep: SleepConfig, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
     let SleepConfig { swap, sleep_after, sleeps_when_idle } = sleep;
     let vcpus = vcpus_for_many_cells();
     let gatekeeper = Box::new(Fifo::with_starts(vcpus * STARTS_PER_VCPU));
@@ -125,8 +125,8 @@ fn start_with(memory: PageCount, vcpus: usize, config: Config, visible: &Paths, 
 ///
 /// # Errors
 /// The host refuses the filter.
-pub fn limit_calls(needs: Needs) -> Result<(), ConfineError> {
-    pando_confine::limit_calls(&Needs { requests: running_requests().into(), ..needs })
+pub fn install_seccomp_filter(needs: SyscallGroups) -> Result<(), ConfineError> {
+    pando_confine::install_seccomp_filter(&SyscallGroups { requests: running_requests().into(), ..needs })
 }
 
 /// The booted libOS, from which roots are made.

@@ -139,7 +139,7 @@ fn test_vcpu() -> Result<(), String> {
 }
 
 fn confinement() -> (Grade, &'static str) {
-    match pando_confine::reach() {
+    match pando_confine::supported_enforcement() {
         Enforcement::Limited => (Grade::Good, "the process of a cell reaches no files but those that the cell is shown (Landlock)"),
         Enforcement::Partly => {
             (Grade::Fair, "this host's Linux has an older Landlock: files are kept from the process of a cell, not all else")

@@ -10,7 +10,7 @@ use crate::signals::Signals;
 use crate::stats;
 use crate::terminal::{self, RawTerminal};
 use crate::{diagnostics, environment, messages, nested};
-use pando_confine::Needs;
+use pando_confine::SyscallGroups;
 use pando_gateway::PortForward;
 use pando_image::escaped_lines;
 use pando_kernel::{End, Kernel, Outcome};
@@ -75,7 +75,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let memory = limits.memory();
     // Nested cells may run at the same time.
     let vcpus = if options.nest > 0 { machine::vcpus_for_many_cells() } else { 1 };
-    let sleep = if environment::sleeps_when_idle() { SleepConfig::drowsy(memory.bytes()) } else { SleepConfig::default() };
+    let sleep = if environment::sleeps_when_idle() { SleepConfig::for_tests(memory.bytes()) } else { SleepConfig::default() };
     let kernel = Arc::new(machine::start_for_program(memory, vcpus, sleep, &view.visible, &mut timings)?);
     let root = machine::prefetched_root(&kernel, mem::take(&mut view.volumes), &start, &mut timings)?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
@@ -185,7 +185,7 @@ fn run_attached(
     let unread = Arc::<AtomicBool>::default();
     copy_input(&port, std::io::stdin(), diagnostics::input_reporter(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
-    machine::limit_calls(Needs { writing_back: write_back.is_some(), receiving, ..Needs::default() })?;
+    machine::install_seccomp_filter(SyscallGroups { writing_back: write_back.is_some(), receiving, ..SyscallGroups::default() })?;
     timings.end("confinement");
 
     cell.start(&single.limits, &time_limits)?;

@@ -18,7 +18,7 @@ use crate::table;
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use indicatif::{HumanBytes, HumanDuration};
-use pando_confine::Needs;
+use pando_confine::SyscallGroups;
 use pando_image::escaped;
 use pando_kernel::limits::TRACES;
 use pando_kernel::{ConsolePort, Kernel};
@@ -247,7 +247,7 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(&kernel)).map_err(Failure::Thread)?;
     let signals = Signals::forward(Arc::<Kernel>::clone(&kernel), None, &time_limits)?;
     // Compression starts no thread; writing the file needs the same calls as a write-back.
-    machine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
+    machine::install_seccomp_filter(SyscallGroups { writing_back: true, ..SyscallGroups::default() })?;
     let limit = options.limits.output_limit.map(Size::in_bytes);
     let mut output = |cell, port: &ConsolePort| {
         let streams = (std::io::stdout().lock(), std::io::stderr());

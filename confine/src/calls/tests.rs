@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The filter's verdicts, found as Linux finds them: by interpreting its program.
 
-use super::{Needs, filter};
+use super::{SyscallGroups, filter};
 use linux_raw_sys::general as nr;
 use linux_raw_sys::ioctl;
 use seccompiler::{BpfProgram, sock_filter};
@@ -84,7 +84,7 @@ const SOMEWHERE: u64 = 0x7fff_1234_5678;
 
 #[test]
 fn a_descriptor_sends_no_signals() {
-    let program = filter(&Needs::default()).expect("a filter");
+    let program = filter(&SyscallGroups::default()).expect("a filter");
     for command in [nr::F_GETFD, nr::F_SETFD, nr::F_GETFL, nr::F_DUPFD_CLOEXEC] {
         assert!(allows(&program, nr::__NR_fcntl, &[3, command.into()]), "{command}");
     }
@@ -99,18 +99,18 @@ fn only_named_device_requests_are_allowed() {
     /// KVM requests: run a vCPU; make a VM, make a vCPU, set its CPUID, make a device, run nested state.
     const RUN: u32 = 0xae80;
     const OTHERS: [u32; 5] = [0xae01, 0xae41, 0x4008_ae90, 0xc00c_aee0, 0x4080_aebf];
-    let program = filter(&Needs { requests: vec![RUN], ..Needs::default() }).expect("a filter");
+    let program = filter(&SyscallGroups { requests: vec![RUN], ..SyscallGroups::default() }).expect("a filter");
     assert!(allows(&program, nr::__NR_ioctl, &[5, RUN.into()]));
     assert!(allows(&program, nr::__NR_ioctl, &[0, ioctl::TIOCGWINSZ.into(), SOMEWHERE]));
     for request in OTHERS.into_iter().chain([ioctl::TIOCSTI, ioctl::TIOCSETD, ioctl::TIOCLINUX, ioctl::FIONBIO, ioctl::FIOASYNC]) {
         assert!(!allows(&program, nr::__NR_ioctl, &[5, request.into(), SOMEWHERE]), "{request:#x}");
     }
-    assert!(!allows(&filter(&Needs::default()).expect("a filter"), nr::__NR_ioctl, &[5, RUN.into()]));
+    assert!(!allows(&filter(&SyscallGroups::default()).expect("a filter"), nr::__NR_ioctl, &[5, RUN.into()]));
 }
 
 #[test]
 fn nothing_of_other_processes_is_changed() {
-    let all = Needs { writing_back: true, connecting: true, receiving: true, serving: true, ..Needs::default() };
+    let all = SyscallGroups { writing_back: true, connecting: true, receiving: true, serving: true, ..SyscallGroups::default() };
     let program = filter(&all).expect("a filter");
     let own = u64::from(std::process::id());
     assert!(allows(&program, nr::__NR_tgkill, &[own, own, 10]));
@@ -142,7 +142,7 @@ fn nothing_of_other_processes_is_changed() {
 
 #[test]
 fn nothing_is_started_and_nothing_of_the_kernel_is_opened() {
-    let all = Needs { writing_back: true, connecting: true, receiving: true, serving: true, ..Needs::default() };
+    let all = SyscallGroups { writing_back: true, connecting: true, receiving: true, serving: true, ..SyscallGroups::default() };
     let program = filter(&all).expect("a filter");
     let never = [
         nr::__NR_clone,
@@ -187,7 +187,8 @@ fn nothing_is_started_and_nothing_of_the_kernel_is_opened() {
 
 #[test]
 fn attributes_are_changed_of_open_files_only() {
-    let [plain, writing] = [false, true].map(|writing_back| filter(&Needs { writing_back, ..Needs::default() }).expect("a filter"));
+    let [plain, writing] =
+        [false, true].map(|writing_back| filter(&SyscallGroups { writing_back, ..SyscallGroups::default() }).expect("a filter"));
     let xattrs = [
         nr::__NR_getxattr,
         nr::__NR_lgetxattr,
@@ -214,7 +215,8 @@ fn attributes_are_changed_of_open_files_only() {
 
 #[test]
 fn processes_without_connections_name_no_addresses() {
-    let [plain, connecting] = [false, true].map(|connecting| filter(&Needs { connecting, ..Needs::default() }).expect("a filter"));
+    let [plain, connecting] =
+        [false, true].map(|connecting| filter(&SyscallGroups { connecting, ..SyscallGroups::default() }).expect("a filter"));
     let named = [3, SOMEWHERE, 1, 0, SOMEWHERE, 16];
     assert!(allows(&plain, nr::__NR_sendto, &[3, SOMEWHERE, 1]) && allows(&connecting, nr::__NR_sendto, &named));
     assert!(!allows(&plain, nr::__NR_sendto, &named));
@@ -223,7 +225,8 @@ fn processes_without_connections_name_no_addresses() {
 
 #[test]
 fn the_process_of_cells_makes_no_socket_although_a_gateway_leads_them() {
-    let program = filter(&Needs { writing_back: true, receiving: true, serving: true, ..Needs::default() }).expect("a filter");
+    let program =
+        filter(&SyscallGroups { writing_back: true, receiving: true, serving: true, ..SyscallGroups::default() }).expect("a filter");
     let never = [
         nr::__NR_socket,
         nr::__NR_socketpair,
@@ -249,7 +252,7 @@ fn the_process_of_cells_makes_no_socket_although_a_gateway_leads_them() {
 #[test]
 fn gateway_starters_may_only_fork() {
     const FORK: u64 = 0x0120_0011;
-    let program = filter(&Needs { starting: true, ..Needs::default() }).expect("a filter");
+    let program = filter(&SyscallGroups { starting: true, ..SyscallGroups::default() }).expect("a filter");
     let local = u64::from(linux_raw_sys::net::AF_UNIX);
     assert!(allows(&program, nr::__NR_clone, &[FORK]) && allows(&program, nr::__NR_socketpair, &[local, 5, 0, SOMEWHERE]));
     for flags in [nr::CLONE_NEWUSER, nr::CLONE_NEWNET, nr::CLONE_NEWNS, nr::CLONE_THREAD, nr::CLONE_VM] {
@@ -260,10 +263,10 @@ fn gateway_starters_may_only_fork() {
         .iter()
         .for_each(|call| assert!(!allows(&program, *call, &[0; 6]), "{call}"));
     assert!(!allows(&program, nr::__NR_listen, &[3, 16]));
-    let publishing = filter(&Needs { starting: true, publishing: true, ..Needs::default() }).expect("a filter");
+    let publishing = filter(&SyscallGroups { starting: true, publishing: true, ..SyscallGroups::default() }).expect("a filter");
     assert!(allows(&publishing, nr::__NR_listen, &[3, 16]) && allows(&publishing, nr::__NR_getsockname, &[3]));
     // A gateway's own filter forbids these calls.
-    let gateway = filter(&Needs { connecting: true, ..Needs::default() }).expect("a filter");
+    let gateway = filter(&SyscallGroups { connecting: true, ..SyscallGroups::default() }).expect("a filter");
     [
         nr::__NR_clone,
         nr::__NR_pidfd_send_signal,

@@ -75,7 +75,7 @@ struct WorkSignal {
 }
 
 impl WorkSignal {
-    fn ring(&self) {
+    fn notify(&self) {
         *self.any.lock().expect("no holder of this lock panics") = true;
         self.changed.notify_one();
     }
@@ -102,7 +102,7 @@ impl Jobs {
     pub fn open(operator: &dyn Operator, cell: CellId) -> Result<Jobs, LaunchError> {
         let signal = Arc::<WorkSignal>::default();
         let notifier = Arc::clone(&signal);
-        let (jobs, mut multiplexer) = Jobs::with_multiplexer(operator, cell, move || notifier.ring())?;
+        let (jobs, mut multiplexer) = Jobs::with_multiplexer(operator, cell, move || notifier.notify())?;
         let body = move || {
             while multiplexer.turn() {
                 signal.wait();
@@ -142,7 +142,7 @@ impl Jobs {
         let bytes = command.to_bytes()?;
         let mut state = self.0.lock();
         if state.is_over {
-            return Err(LaunchError::CellOver);
+            return Err(LaunchError::CellEnded);
         }
         if state.jobs.len() >= JOBS {
             return Err(LaunchError::TooManyJobs { most: JOBS });

@@ -38,7 +38,7 @@ pub(super) struct Child {
     /// Its last known state.
     pub(super) state: ChildState,
     /// It was started, or ended without a start: its state may change by itself.
-    pub(super) is_watched: bool,
+    pub(super) is_polled: bool,
     pub(super) console: RemotePort,
     pub(super) control: Option<RemotePort>,
     /// Why this process has ended it.
@@ -141,7 +141,7 @@ impl Child {
             name,
             preparation: None,
             state: ChildState::New,
-            is_watched: false,
+            is_polled: false,
             console,
             control: None,
             reason: None,
@@ -176,14 +176,14 @@ impl Child {
     }
 
     /// Records the end of a child that was never made.
-    pub(super) fn end_unmade(&mut self, end: End) {
+    pub(super) fn end_unstarted(&mut self, end: End) {
         self.outcome = Some(outcome(end, 0, 0, 0));
         self.close();
     }
 
     /// Whether its state may change by itself.
     pub(super) fn is_active(&self) -> bool {
-        self.is_watched && self.outcome.is_none() && self.state != ChildState::Frozen
+        self.is_polled && self.outcome.is_none() && self.state != ChildState::Frozen
     }
 
     /// Carries bytes between its ports and those of this process, and looks at its state. Returns whether there may be more to carry now.

@@ -162,7 +162,7 @@ impl Operator for NestedCells {
             if !child.make(device, true).map_err(LaunchError::Nested)? {
                 device.run(child.name).map_err(LaunchError::Nested)?;
             }
-            child.is_watched = true;
+            child.is_polled = true;
             Ok(())
         })?;
         self.0.waker.wake();
@@ -176,13 +176,13 @@ impl Operator for NestedCells {
     fn end(&self, cell: CellId, end: End) -> Result<(), LaunchError> {
         self.with(cell, |device, child| {
             if child.preparation.is_some() {
-                child.end_unmade(end);
+                child.end_unstarted(end);
                 self.0.changed().notify_all();
                 return Ok(());
             }
             // The first reason counts.
             child.reason.get_or_insert(end);
-            child.is_watched = true;
+            child.is_polled = true;
             if child.state == ChildState::Frozen {
                 child.state = ChildState::Started { wants_input: true };
             }

@@ -34,7 +34,7 @@ use write_target::WriteTarget;
 /// Set-user-ID and set-group-ID, which give the owner's rights to others: a cell must not set them.
 const SET_ID: u32 = 0o6000;
 /// Failures that are reported one by one; the others are only counted.
-const TOLD: usize = 10;
+const REPORTED_MAX: usize = 10;
 
 /// Why a file on the host differs from the cell's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct WriteBackReport {
 impl WriteBackReport {
     fn note(&mut self, export: u32, path: &[u8], why: FailureReason) {
         self.failed += 1;
-        if self.failures.len() < TOLD {
+        if self.failures.len() < REPORTED_MAX {
             let path = escaped(OsStr::from_bytes(path));
             self.failures.push(WriteFailure { export, path, why });
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomic replacement of files and links: at every moment the name refers to the complete old or the complete new one.
 
-use super::temporary_files::{claim, make_up};
+use super::temporary_files::{claim, unique_name};
 use super::write_target::{PERMISSIONS, WriteTarget};
 use pando_abi::channel::ExportedFile;
 use pando_image::Replaced;
@@ -27,7 +27,7 @@ impl Temporary {
     /// Creates a file under a temporary name in the directory of the place.
     fn new<T>(destination: WriteTarget, make: impl Fn(&WriteTarget, &OsStr) -> Result<T, Errno>) -> Result<(Temporary, T), Errno> {
         loop {
-            let name = make_up();
+            let name = unique_name();
             match make(&destination, &name) {
                 Ok(created) => return Ok((Temporary { destination, name, moved: false }, created)),
                 // A leftover of a process with the same ID, or a file with such a name.

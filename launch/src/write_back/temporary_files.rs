@@ -18,15 +18,15 @@ const PREFIX: &str = ".pando-";
 const LINK_AGE: Duration = Duration::from_secs(60);
 
 /// The number of names so far: none is used twice in a process.
-static MADE_UP: AtomicU64 = AtomicU64::new(0);
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// A new name, unique in this process.
-pub(super) fn make_up() -> OsString {
-    let number = MADE_UP.fetch_add(1, Ordering::Relaxed);
+pub(super) fn unique_name() -> OsString {
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
     format!("{PREFIX}{}-{number}", std::process::id()).into()
 }
 
-fn is_made_up(name: &[u8]) -> bool {
+fn is_temporary_name(name: &[u8]) -> bool {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let numbers = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
     numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
@@ -67,7 +67,7 @@ fn sweep(root: &OwnedFd, path: &Path, mut found: impl FnMut(&OsStr)) -> Result<(
         };
         match kind {
             FileType::Directory if !matches!(name.to_bytes(), b"." | b"..") => found(OsStr::from_bytes(name.to_bytes())),
-            FileType::RegularFile | FileType::Symlink if is_made_up(name.to_bytes()) => {
+            FileType::RegularFile | FileType::Symlink if is_temporary_name(name.to_bytes()) => {
                 // It may belong to another user, or be in use.
                 let _ = remove(&directory, name, kind);
             }

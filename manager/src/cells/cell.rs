@@ -462,7 +462,7 @@ impl ManagedCell {
         if self.has_ended() {
             return Err(ended());
         }
-        use_jobs(&mut jobs).map_err(|error| if matches!(error, LaunchError::CellOver) { ended() } else { error.into() })
+        use_jobs(&mut jobs).map_err(|error| if matches!(error, LaunchError::CellEnded) { ended() } else { error.into() })
     }
 
     /// Terminates it after this time, counted from now, in place of an earlier limit.

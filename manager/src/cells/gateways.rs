@@ -71,7 +71,7 @@ impl PreparedGateways {
         if all == 0 {
             return Ok(PreparedGateways { count, descriptors: 0, launcher: None, virtual_hosts });
         }
-        let descriptors = descriptors.of_gateway(all)?;
+        let descriptors = descriptors.per_gateway(all)?;
         // The gateways' own rules limit the ports.
         let launcher = Launcher::start(None, Ports::All, descriptors, all)?;
         Ok(PreparedGateways { count, descriptors, launcher: Some(Arc::new(launcher)), virtual_hosts })

@@ -63,7 +63,7 @@ impl CellJobs {
         if self.jobs.is_none() {
             let (bell, mut notified) = watch::channel(());
             let opened = Jobs::with_multiplexer(operator, cell, move || bell.send_replace(()));
-            let (jobs, mut multiplexer) = opened.map_err(|_| LaunchError::CellOver)?;
+            let (jobs, mut multiplexer) = opened.map_err(|_| LaunchError::CellEnded)?;
             tokio::spawn(async move {
                 while multiplexer.turn() && notified.changed().await.is_ok() {
                     tokio::task::yield_now().await;
@@ -71,6 +71,6 @@ impl CellJobs {
             });
             self.jobs = Some(jobs);
         }
-        self.jobs.as_ref().ok_or(LaunchError::CellOver)
+        self.jobs.as_ref().ok_or(LaunchError::CellEnded)
     }
 }

@@ -169,7 +169,7 @@ impl Manager {
         visible.change.push(store.directory().into());
         visible.change.extend(writable);
         let mut timings = Timings::start();
-        let kernel = Arc::new(machine::start_for_sleepers(memory, swap.open(memory)?, &visible, &mut timings)?);
+        let kernel = Arc::new(machine::start_for_many_cells(memory, swap.open(memory)?, &visible, &mut timings)?);
         let libos = machine::libos(&kernel, &mut timings)?;
         let operator: Arc<dyn Operator> = kernel.clone();
         let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(ManagerError::Thread)?;

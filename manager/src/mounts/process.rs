@@ -2,7 +2,7 @@
 //! The process of a file server: opens its directory, confines itself, and serves.
 
 use super::paths;
-use pando_confine::{Needs, limit_calls};
+use pando_confine::{SyscallGroups, install_seccomp_filter};
 use pando_fileserver::FileServer;
 use pando_machine::fork;
 use rustix::io::retry_on_intr;
@@ -72,6 +72,8 @@ fn open(root: &Path, read_only: bool, growth_max: u64, parent: Pid) -> io::Resul
     let server = FileServer::open(root, read_only, growth_max)?;
     let paths = paths(root, read_only);
     let confined = pando_confine::drop_privileges(&paths).and_then(|()| pando_confine::limit_paths(&paths));
-    confined.and_then(|_| limit_calls(&Needs { serving_files: true, ..Needs::default() })).map_err(io::Error::other)?;
+    confined
+        .and_then(|_| install_seccomp_filter(&SyscallGroups { serving_files: true, ..SyscallGroups::default() }))
+        .map_err(io::Error::other)?;
     Ok(server)
 }

@@ -2,7 +2,7 @@
 //! A gateway's process: confines itself and runs the gateway on rings of frames.
 
 use super::messages::{GatewayConfig, GatewayMessage, receive_message, send_message, try_send_message};
-use pando_confine::{Needs, limit_calls};
+use pando_confine::{SyscallGroups, install_seccomp_filter};
 use pando_gateway::{DirectoryAnswer, FramePort, Gateway, GatewayReport, NameDirectory, RefusedDestination, TxSink, Wakeup};
 use pando_kernel::network::address::Mac;
 use pando_machine::{RingFlags, RingFrame, RingPeer};
@@ -54,8 +54,8 @@ fn work(request: &GatewayConfig, bound: Option<&Gateway>, ends: SharedResources<
     };
     let rings = RingPeer::open(ends.memory)?;
     let flags = rings.flags();
-    limit_calls(&Needs { connecting: true, ..Needs::default() }).map_err(io::Error::other)?;
-    let bell = RingBell { flags: flags.clone(), event: ends.own };
+    install_seccomp_filter(&SyscallGroups { connecting: true, ..SyscallGroups::default() }).map_err(io::Error::other)?;
+    let bell = RingWakeup { flags: flags.clone(), event: ends.own };
     let host_port = RingPort { rings, flags, owner: ends.owner, sent: 0 };
     // If a message cannot be sent, its receiver has ended.
     let report = |refused: RefusedDestination| _ = send_message(ends.control, &GatewayMessage::Refused(refused));
@@ -87,12 +87,12 @@ impl NameDirectory for ServiceDirectory<'_> {
 }
 
 /// A handle that wakes and stops the gateway.
-struct RingBell<'a> {
+struct RingWakeup<'a> {
     flags: RingFlags,
     event: &'a OwnedFd,
 }
 
-impl Wakeup for RingBell<'_> {
+impl Wakeup for RingWakeup<'_> {
     fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }

@@ -15,7 +15,7 @@ use super::messages::{
     GatewayConfig, GatewayListeners, GatewayMessage, LauncherReply, LauncherRequest, ListenersId, MESSAGE_MAX, decode, encode,
     receive_message, send_message,
 };
-use pando_confine::{ConfineError, Needs, Paths, Ports};
+use pando_confine::{ConfineError, Paths, Ports, SyscallGroups};
 use pando_gateway::{BindError, Gateway, PortForward};
 use pando_machine::{RingOwner, create_rings, fork};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -43,7 +43,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Descriptors passed with an answer.
 const PASSED: usize = 4;
 /// Descriptors that the launcher holds for each gateway.
-const OF_GATEWAY: usize = 2;
+const DESCRIPTORS_PER_GATEWAY: usize = 2;
 /// Descriptors of a gateway or of the launcher besides those for connections and for gateways.
 const OWN: usize = 32;
 
@@ -97,7 +97,7 @@ impl Launcher {
             set_socket_timeout(&own, Timeout::Recv, Some(ANSWER_MAX))?;
             let mut kept = vec![other.as_fd()];
             kept.extend(bound.iter().flat_map(Gateway::descriptors));
-            let limit = (descriptors + OWN).max(count * OF_GATEWAY + OWN);
+            let limit = (descriptors + OWN).max(count * DESCRIPTORS_PER_GATEWAY + OWN);
             fork(&kept, || serve(&other, bound.as_ref(), ports, limit))?;
             Ok(own)
         };
@@ -244,7 +244,7 @@ fn confine(ports: Ports, limit: usize, publishing: bool) -> Result<(), ConfineEr
     let paths = Paths { ports, may_bind: publishing, ..Paths::default() };
     pando_confine::drop_privileges(&paths)?;
     pando_confine::limit_paths(&paths)?;
-    pando_confine::limit_calls(&Needs { starting: true, publishing, ..Needs::default() })
+    pando_confine::install_seccomp_filter(&SyscallGroups { starting: true, publishing, ..SyscallGroups::default() })
 }
 
 /// A gateway that was started, with the descriptors for the process of cells.

@@ -127,7 +127,7 @@ impl PreparedNetwork {
             UplinkSpec::Private => PreparedUplink::Private,
             UplinkSpec::Tap(name) => PreparedUplink::Tap(tap(name, &reporter)?),
             UplinkSpec::Gateway { rules, forwards } => {
-                let descriptors = Descriptors::divide().of_gateway(1)?;
+                let descriptors = Descriptors::divide().per_gateway(1)?;
                 let gateway = Gateway::bind(forwards, rules.clone(), resolvers::of_host(), descriptors)?;
                 PreparedUplink::Gateway(PreparedGateway::start(gateway, descriptors)?)
             }

@@ -81,7 +81,7 @@ pub struct View {
     /// Variables by which programs find what it shows.
     variables: Vec<(OsString, OsString)>,
     /// The directory of cached trees; `None`: each start scans all files.
-    trees: Option<PathBuf>,
+    tree_cache: Option<PathBuf>,
     /// Cached trees are compared file by file.
     compares_files: bool,
     /// The images that are kept with a template.
@@ -150,7 +150,7 @@ impl View {
             variables: Vec::new(),
             renewal,
             moved: Vec::new(),
-            trees: environment.trees.clone(),
+            tree_cache: environment.tree_cache.clone(),
             compares_files: environment.compares_files,
             kept: environment.view_images.clone(),
             reporter: environment.reporter.clone(),
@@ -192,7 +192,7 @@ impl View {
         let mut builder = Builder::new();
         add_empty(&mut builder)?;
         let mut view = View {
-            trees: environment.trees.clone(),
+            tree_cache: environment.tree_cache.clone(),
             compares_files: environment.compares_files,
             kept: environment.view_images.clone(),
             ..View::of_image(builder.image()?, &environment.reporter)
@@ -377,7 +377,7 @@ impl View {
             authority: Authority::default(),
             variables: Vec::new(),
             moved: Vec::new(),
-            trees: None,
+            tree_cache: None,
             compares_files: false,
             kept: None,
             renewal: None,
@@ -423,7 +423,7 @@ impl View {
     /// The image of a directory of the host, and its cache.
     fn tree(&mut self, directory: &Path, names: Option<&[&str]>, is_prefix: bool) -> Result<(Image, Option<Cache>), Error> {
         let compares_files = self.compares_files;
-        let caches = (self.trees.as_deref(), self.kept.as_ref());
+        let caches = (self.tree_cache.as_deref(), self.kept.as_ref());
         CachedTree { directory, names, is_prefix, compares_files }.image(caches, &self.reporter, &mut self.authority)
     }
 

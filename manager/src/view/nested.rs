@@ -26,7 +26,7 @@ pub fn program_in_same_view(
         path: path.as_os_str().as_bytes().to_vec(),
         directory: directory.as_os_str().as_bytes().to_vec(),
         arguments: arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
-        environment: environment.of_program(account.variables(), &spec.variables),
+        environment: environment.program_environment(account.variables(), &spec.variables),
         user: user.user,
         group: user.group,
         ..Program::default()

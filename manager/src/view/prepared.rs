@@ -167,7 +167,7 @@ impl PreparedView {
         let environment = match &self.image {
             // As docker does: nothing of the caller, and of the account only its home.
             Some(_) => lines(self.account.variables().filter(|(name, _)| name == "HOME").chain(given.cloned())),
-            None => environment.of_program(self.account.variables(), given),
+            None => environment.program_environment(self.account.variables(), given),
         };
         Program {
             path: self.program.as_os_str().as_bytes().to_vec(),

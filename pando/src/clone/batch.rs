@@ -5,7 +5,7 @@ use super::lines::LineWriter;
 use super::{CloneOptions, ReadyTemplate};
 use crate::diagnostics;
 use crate::failure::Failure;
-use pando_confine::Needs;
+use pando_confine::SyscallGroups;
 use pando_kernel::{End, Kernel, Outcome, Stream};
 use pando_manager::cell::CellSpec;
 use pando_manager::outcome::exit_status;
@@ -59,8 +59,8 @@ struct CloneBatch<'a> {
 /// A clone could not be created, or its output could not be written.
 pub(super) fn run(options: &CloneOptions, ready: &ReadyTemplate) -> Result<u8, Failure> {
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(&ready.kernel)).map_err(Failure::Thread)?;
-    let needs = Needs { writing_back: options.output.is_some(), ..Needs::default() };
-    run_all(options, &OwnClones { options, ready, time_limits }, || Ok(machine::limit_calls(needs)?))
+    let needs = SyscallGroups { writing_back: options.output.is_some(), ..SyscallGroups::default() };
+    run_all(options, &OwnClones { options, ready, time_limits }, || Ok(machine::install_seccomp_filter(needs)?))
 }
 
 /// Creates the clones. `prepare` is called once all threads have started. Returns 0 if all clones succeeded.

@@ -28,7 +28,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use pando_confine::Needs;
+use pando_confine::SyscallGroups;
 use pando_gateway::VirtualHosts;
 use pando_machine::{CellsDevice, PageCount};
 use pando_manager::cells::{Manager, ManagerConfig, PreparedGateways, SwapConfig};
@@ -160,7 +160,7 @@ pub(crate) fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     };
     let manager = Manager::start(config, gateways)?;
     let receiving = options.gateways > 0 || options.listen.is_some();
-    let needs = Needs { writing_back: true, serving: true, receiving, ..Needs::default() };
+    let needs = SyscallGroups { writing_back: true, serving: true, receiving, ..SyscallGroups::default() };
     answer(manager, (socket, control), descriptors.connections, Some(needs))
 }
 
@@ -195,7 +195,7 @@ fn answer(
     manager: Manager,
     (socket, control): (ServiceSocket, Option<ControlSocket>),
     connections: usize,
-    needs: Option<Needs>,
+    needs: Option<SyscallGroups>,
 ) -> Result<u8, Failure> {
     let ServiceSocket { listener, path, is_inherited, .. } = socket;
     let (manager, tokens) = (Arc::new(manager), Arc::<Tokens>::default());
@@ -206,7 +206,7 @@ fn answer(
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let control = control.map(|control| tokio::net::TcpListener::from_std(control.listener)).transpose()?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        needs.map_or(Ok(()), machine::limit_calls)?;
+        needs.map_or(Ok(()), machine::install_seccomp_filter)?;
         diagnostics::print_notice(&format_args!("serving at {}", path.display()));
         if let Some(VirtualHosts { address, domain }) = listening {
             diagnostics::print_notice(&format_args!("cells with a port published by name are at http://NAME.{domain}:{}/", address.port()));

@@ -135,7 +135,7 @@ fn of_launch(error: &LaunchError) -> (StatusCode, &'static str) {
     match error {
         LaunchError::Kernel(error) => of_kernel(error),
         LaunchError::Nested(_) => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
-        LaunchError::CellOver => (StatusCode::CONFLICT, "wrong-state"),
+        LaunchError::CellEnded => (StatusCode::CONFLICT, "wrong-state"),
         _ => (StatusCode::UNPROCESSABLE_ENTITY, "bad-request"),
     }
 }
