@@ -16,10 +16,10 @@ use crate::uapi::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER}
 use crate::user::words;
 
 /// Offset of the software's record of the vector state (`struct _fpx_sw_bytes`): the end of the legacy part.
-const SOFTWARE: usize = 464;
+const SW_BYTES_OFFSET: usize = 464;
 /// `FP_XSTATE_MAGIC1` and `FP_XSTATE_MAGIC2`: there is more than the legacy part, and it is whole.
-const MAGIC: u32 = 0x4650_5853;
-const END_MAGIC: u32 = 0x4650_5845;
+const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
+const FP_XSTATE_MAGIC2: u32 = 0x4650_5845;
 /// Bytes of the legacy part and the header.
 const HEAD: usize = vector::LEGACY_SIZE + 64;
 /// Components x87 and SSE.
@@ -51,7 +51,7 @@ pub fn deliver(system: &mut System, context: &mut SavedContext) {
         }
         if let Some(call) = system.thread.signals.interrupted.take() {
             // The interrupted call has come to nothing.
-            make_again(context, call);
+            restart_call(context, call);
         }
         system.thread.signals.restore_mask();
         if context.rip < CODE_END {
@@ -72,7 +72,7 @@ fn end(system: &mut System, info: &SigInfo, context: &SavedContext) {
     }
 }
 
-fn make_again(context: &mut SavedContext, call: InterruptedCall) {
+fn restart_call(context: &mut SavedContext, call: InterruptedCall) {
     context.rax = call.number;
     context.rip = call.site;
 }
@@ -82,7 +82,7 @@ fn start(system: &mut System, context: &mut SavedContext, info: &SigInfo, action
     let signal = info.signal();
     if let Some(call) = system.thread.signals.interrupted.take() {
         if action.flags & SA_RESTART != 0 {
-            make_again(context, call);
+            restart_call(context, call);
         } else {
             context.rax = Errno::EINTR.to_result();
         }
@@ -109,7 +109,7 @@ fn push(system: &mut System, context: &mut SavedContext, info: &SigInfo, action:
     let extended = vector::components() != 0;
     let stack = system.thread.signals.stack;
     let other = if action.flags & SA_ONSTACK != 0 { stack.top(context.rsp) } else { None };
-    let vector_bytes = vector::size() + if extended { size_of_val(&END_MAGIC) } else { 0 };
+    let vector_bytes = vector::size() + if extended { size_of_val(&FP_XSTATE_MAGIC2) } else { 0 };
     let layout = FrameLayout::below(context.rsp, other, vector_bytes as u64);
     // A frame that overflows the alternate stack must not overwrite the memory below it.
     let confined = other.is_some() || stack.in_use(context.rsp);
@@ -148,8 +148,8 @@ fn push_vectors(address: u64, extended: bool) -> Result<(), Fault> {
         head.copy_from_slice(&state[..HEAD]);
         let size = state.len() as u32;
         let components = vector::components();
-        let sw_bytes = [MAGIC, size + size_of_val(&END_MAGIC) as u32, components as u32, (components >> 32) as u32, size];
-        let room = &mut head[SOFTWARE..vector::LEGACY_SIZE];
+        let sw_bytes = [FP_XSTATE_MAGIC1, size + size_of_val(&FP_XSTATE_MAGIC2) as u32, components as u32, (components >> 32) as u32, size];
+        let room = &mut head[SW_BYTES_OFFSET..vector::LEGACY_SIZE];
         room.fill(0);
         for (room, word) in room.chunks_exact_mut(4).zip(sw_bytes) {
             room.copy_from_slice(&word.to_le_bytes());
@@ -158,12 +158,12 @@ fn push_vectors(address: u64, extended: bool) -> Result<(), Fault> {
         head[vector::LEGACY_SIZE] |= LEGACY_COMPONENTS as u8;
         user::write(address, &head)?;
         user::write(address + HEAD as u64, &state[HEAD..])?;
-        user::write(address + u64::from(size), &END_MAGIC.to_le_bytes())
+        user::write(address + u64::from(size), &FP_XSTATE_MAGIC2.to_le_bytes())
     })
 }
 
 /// Restores the context from a handler's frame (`rt_sigreturn`). An invalid frame is a fault.
-pub fn go_back(system: &mut System, context: &mut SavedContext) {
+pub fn sigreturn(system: &mut System, context: &mut SavedContext) {
     // The handler's `ret` has popped the return address.
     let address = context.rsp;
     let restored = words(address).ok().and_then(|words| frame::apply(&words, context));
@@ -191,15 +191,16 @@ fn load_vectors(address: u64) -> Result<(), vector::Malformed> {
     let mut legacy = [0; vector::LEGACY_SIZE];
     user::read(address, &mut legacy).map_err(bad)?;
     let word = |index: usize| {
-        let at = SOFTWARE + index * 4;
+        let at = SW_BYTES_OFFSET + index * 4;
         u32::from_le_bytes([legacy[at], legacy[at + 1], legacy[at + 2], legacy[at + 3]])
     };
     let size = vector::size() as u32;
-    let claims_more = vector::components() != 0 && word(0) == MAGIC && word(4) >= HEAD as u32 && word(4) <= size && word(1) >= word(4);
+    let claims_more =
+        vector::components() != 0 && word(0) == FP_XSTATE_MAGIC1 && word(4) >= HEAD as u32 && word(4) <= size && word(1) >= word(4);
     let whole = claims_more && {
         let mut end = [0; size_of::<u32>()];
         user::read(address.wrapping_add(size.into()), &mut end).map_err(bad)?;
-        u32::from_le_bytes(end) == END_MAGIC
+        u32::from_le_bytes(end) == FP_XSTATE_MAGIC2
     };
     if !whole {
         return vector::load(LEGACY_COMPONENTS, |room| {

@@ -64,9 +64,9 @@ pub struct Executable {
     /// Its segments in order of address; at least one.
     pub segments: Vec<Segment>,
     /// The alignment of its load address, a power of two. `None`: its addresses are fixed.
-    pub movable: Option<u64>,
+    pub load_alignment: Option<u64>,
     /// The load bias: the number added to the file's addresses.
-    pub moved_by: u64,
+    pub load_bias: u64,
     /// The path of the program interpreter (dynamic linker), which loads the rest of it.
     pub interpreter: Option<Vec<u8>>,
     /// Address of its first instruction; it may lie outside all segments.
@@ -102,10 +102,10 @@ impl Executable {
         }
         // The table's bytes are unaligned, which these types allow.
         let (headers, _) = pod::slice_from_bytes::<ProgramHeader64<Little>>(&bytes, count).map_err(|()| ElfError::Truncated)?;
-        let movable = (header.e_type.get(Little) == elf::ET_DYN).then(|| alignment(headers));
-        let base = movable.map_or(0, |_| lowest(headers).wrapping_neg());
+        let load_alignment = (header.e_type.get(Little) == elf::ET_DYN).then(|| alignment(headers));
+        let base = load_alignment.map_or(0, |_| lowest(headers).wrapping_neg());
         let segments = segments(headers, base, size)?;
-        if movable.is_none() && segments[0].pages.start() < LOWEST {
+        if load_alignment.is_none() && segments[0].pages.start() < LOWEST {
             return Err(ElfError::Malformed("a segment lies outside the address space"));
         }
         let in_segment = segments.iter().find(|segment| table >= segment.offset && table - segment.offset < segment.file_bytes);
@@ -117,8 +117,8 @@ impl Executable {
             header_count: count as u64,
             stack_permissions: if executable_stack { Permissions::ALL } else { Permissions::READ_WRITE },
             interpreter: interpreter(headers, read)?,
-            movable,
-            moved_by: base,
+            load_alignment,
+            load_bias: base,
             segments,
         })
     }
@@ -143,7 +143,7 @@ impl Executable {
             segment.address += start;
         }
         self.entry = self.entry.wrapping_add(start);
-        self.moved_by = self.moved_by.wrapping_add(start);
+        self.load_bias = self.load_bias.wrapping_add(start);
         self.headers = self.headers.map(|headers| headers + start);
         Some(self)
     }

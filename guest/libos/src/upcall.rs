@@ -120,7 +120,7 @@ fn call(system: &mut System, context: &mut SavedContext) {
     }
     match effect {
         None => {}
-        Some(Effect::Return) => delivery::go_back(system, context),
+        Some(Effect::Return) => delivery::sigreturn(system, context),
         Some(Effect::Copy { to, stack }) => {
             let copy = SavedContext { rax: 0, rsp: if stack == 0 { context.rsp } else { stack }, ..*context };
             if let Some(thread) = system.thread_of_mut(to) {

@@ -17,7 +17,7 @@ use crate::uapi::{
 };
 use crate::user::{NANOSECONDS, path, timespec, words};
 
-type Answer = Result<u64, Errno>;
+type SyscallResult = Result<u64, Errno>;
 
 /// Fails with `EPERM`, before anything else is looked at, who lacks a capability.
 fn check_capable(system: &System, capability: u64) -> Result<(), Errno> {
@@ -25,13 +25,13 @@ fn check_capable(system: &System, capability: u64) -> Result<(), Errno> {
 }
 
 /// `vhangup()`: hangs up the terminal of the session. Where there is none nothing is to be done.
-pub fn vhangup(system: &mut System, _: [u64; 6]) -> Answer {
+pub fn vhangup(system: &mut System, _: [u64; 6]) -> SyscallResult {
     check_capable(system, CAP_SYS_TTY_CONFIG)?;
     if system.controlling().is_some() { Err(Errno::EPERM) } else { Ok(0) }
 }
 
 /// `bpf(command, attributes, size)`.
-pub fn bpf(_: &mut System, [command, attributes, size, ..]: [u64; 6]) -> Answer {
+pub fn bpf(_: &mut System, [command, attributes, size, ..]: [u64; 6]) -> SyscallResult {
     /// The last command that Linux has, and bytes of the largest attributes.
     const LAST: u32 = 38;
     const KNOWN: usize = 168;
@@ -43,12 +43,12 @@ pub fn bpf(_: &mut System, [command, attributes, size, ..]: [u64; 6]) -> Answer 
     if bytes.iter().skip(KNOWN).any(|byte| *byte != 0) {
         return Err(Errno::E2BIG);
     }
-    refuse_unless(command as u32 > LAST)
+    einval_or_eperm(command as u32 > LAST)
 }
 
 /// `EINVAL` for wrong arguments, `EPERM` for others.
-const fn refuse_unless(is_wrong: bool) -> Answer {
-    Err(if is_wrong { Errno::EINVAL } else { Errno::EPERM })
+const fn einval_or_eperm(is_invalid: bool) -> SyscallResult {
+    Err(if is_invalid { Errno::EINVAL } else { Errno::EPERM })
 }
 
 /// Checks that a path exists.
@@ -57,33 +57,33 @@ fn look_up(system: &System, address: u64) -> Result<(), Errno> {
 }
 
 /// `syslog(action, buffer, length)`.
-pub fn syslog(system: &mut System, [action, buffer, length, ..]: [u64; 6]) -> Answer {
+pub fn syslog(system: &mut System, [action, buffer, length, ..]: [u64; 6]) -> SyscallResult {
     const ACTIONS: u32 = 10;
     const READS: [u32; 3] = [2, 3, 4];
     check_capable(system, CAP_SYSLOG)?;
     let reads = READS.contains(&(action as u32));
-    refuse_unless(action as u32 > ACTIONS || reads && (buffer == 0 || (length as i32) < 0))
+    einval_or_eperm(action as u32 > ACTIONS || reads && (buffer == 0 || (length as i32) < 0))
 }
 
 /// `settimeofday(time, zone)`.
-pub fn settimeofday(_: &mut System, [time, zone, ..]: [u64; 6]) -> Answer {
+pub fn settimeofday(_: &mut System, [time, zone, ..]: [u64; 6]) -> SyscallResult {
     let [_, microseconds] = if time == 0 { [0; 2] } else { words(time)? };
     if zone != 0 {
         read(zone, &mut [0; 8])?;
     }
-    refuse_unless(microseconds >= NANOSECONDS / 1000)
+    einval_or_eperm(microseconds >= NANOSECONDS / 1000)
 }
 
 /// `clock_settime(clock, time)`.
-pub fn clock_settime(_: &mut System, [clock, time, ..]: [u64; 6]) -> Answer {
+pub fn clock_settime(_: &mut System, [clock, time, ..]: [u64; 6]) -> SyscallResult {
     // Only the wall clock can be set.
     let is_wall = Clock::new(clock)? == Clock::Wall;
     timespec(time)?;
-    refuse_unless(!is_wall)
+    einval_or_eperm(!is_wall)
 }
 
 /// `mount(source, target, type, flags, data)`.
-pub fn mount(system: &mut System, [source, target, kind, ..]: [u64; 6]) -> Answer {
+pub fn mount(system: &mut System, [source, target, kind, ..]: [u64; 6]) -> SyscallResult {
     for text in [kind, source] {
         if text != 0 {
             path(text)?;
@@ -93,7 +93,7 @@ pub fn mount(system: &mut System, [source, target, kind, ..]: [u64; 6]) -> Answe
 }
 
 /// `umount2(target, flags)`.
-pub fn umount2(system: &mut System, [target, flags, ..]: [u64; 6]) -> Answer {
+pub fn umount2(system: &mut System, [target, flags, ..]: [u64; 6]) -> SyscallResult {
     const FLAGS: u64 = MNT_FORCE | MNT_DETACH | MNT_EXPIRE | UMOUNT_NOFOLLOW;
     if flags as u32 as u64 & !FLAGS != 0 {
         return Err(Errno::EINVAL);
@@ -102,22 +102,22 @@ pub fn umount2(system: &mut System, [target, flags, ..]: [u64; 6]) -> Answer {
 }
 
 /// `pivot_root(new, old)`.
-pub fn pivot_root(system: &mut System, [new, old, ..]: [u64; 6]) -> Answer {
+pub fn pivot_root(system: &mut System, [new, old, ..]: [u64; 6]) -> SyscallResult {
     check_capable(system, CAP_SYS_ADMIN)?;
     [new, old].into_iter().try_for_each(|path| look_up(system, path)).and(Err(Errno::EPERM))
 }
 
 /// `acct(path)`: what is named must be there.
-pub fn acct(system: &mut System, [path, ..]: [u64; 6]) -> Answer {
+pub fn acct(system: &mut System, [path, ..]: [u64; 6]) -> SyscallResult {
     on_path(system, path, CAP_SYS_PACCT)
 }
 
 /// `swapoff(path)`: what is named must be there.
-pub fn swapoff(system: &mut System, [path, ..]: [u64; 6]) -> Answer {
+pub fn swapoff(system: &mut System, [path, ..]: [u64; 6]) -> SyscallResult {
     on_path(system, path, CAP_SYS_ADMIN)
 }
 
-fn on_path(system: &mut System, path: u64, capability: u64) -> Answer {
+fn on_path(system: &mut System, path: u64, capability: u64) -> SyscallResult {
     check_capable(system, capability)?;
     if path != 0 {
         look_up(system, path)?;
@@ -126,7 +126,7 @@ fn on_path(system: &mut System, path: u64, capability: u64) -> Answer {
 }
 
 /// `swapon(path, flags)`.
-pub fn swapon(system: &mut System, [path, flags, ..]: [u64; 6]) -> Answer {
+pub fn swapon(system: &mut System, [path, flags, ..]: [u64; 6]) -> SyscallResult {
     const FLAGS: u64 = 0x7_ffff;
     if flags as u32 as u64 & !FLAGS != 0 {
         return Err(Errno::EINVAL);
@@ -136,14 +136,14 @@ pub fn swapon(system: &mut System, [path, flags, ..]: [u64; 6]) -> Answer {
 }
 
 /// `reboot(magic, second magic, command, argument)`.
-pub fn reboot(system: &mut System, [magic, second, ..]: [u64; 6]) -> Answer {
+pub fn reboot(system: &mut System, [magic, second, ..]: [u64; 6]) -> SyscallResult {
     const SECOND: [u32; 4] = [LINUX_REBOOT_MAGIC2, LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B, LINUX_REBOOT_MAGIC2C];
     check_capable(system, CAP_SYS_BOOT)?;
-    refuse_unless(magic as u32 != LINUX_REBOOT_MAGIC1 || !SECOND.contains(&(second as u32)))
+    einval_or_eperm(magic as u32 != LINUX_REBOOT_MAGIC1 || !SECOND.contains(&(second as u32)))
 }
 
 /// `sethostname(name, length)`, `setdomainname(name, length)`.
-pub fn set_name(system: &mut System, [name, length, ..]: [u64; 6]) -> Answer {
+pub fn set_name(system: &mut System, [name, length, ..]: [u64; 6]) -> SyscallResult {
     const NAME_MAX: u64 = 64;
     check_capable(system, CAP_SYS_ADMIN)?;
     if length as u32 as u64 > NAME_MAX {
@@ -154,18 +154,18 @@ pub fn set_name(system: &mut System, [name, length, ..]: [u64; 6]) -> Answer {
 }
 
 /// `iopl(level)`.
-pub fn iopl(_: &mut System, [level, ..]: [u64; 6]) -> Answer {
-    refuse_unless(level as u32 > 3)
+pub fn iopl(_: &mut System, [level, ..]: [u64; 6]) -> SyscallResult {
+    einval_or_eperm(level as u32 > 3)
 }
 
 /// `ioperm(first, count, on)`.
-pub fn ioperm(_: &mut System, [first, count, ..]: [u64; 6]) -> Answer {
+pub fn ioperm(_: &mut System, [first, count, ..]: [u64; 6]) -> SyscallResult {
     const PORTS: u64 = 0x1_0000;
-    refuse_unless(first.checked_add(count).is_none_or(|end| end <= first || end > PORTS))
+    einval_or_eperm(first.checked_add(count).is_none_or(|end| end <= first || end > PORTS))
 }
 
 /// `unshare(flags)`: a process with one thread has its own state for itself already. There is one namespace of each kind.
-pub fn unshare(system: &mut System, [flags, ..]: [u64; 6]) -> Answer {
+pub fn unshare(system: &mut System, [flags, ..]: [u64; 6]) -> SyscallResult {
     /// Working directory and root, descriptors, undo values of semaphores.
     const OWN: u64 = CLONE_FS | CLONE_FILES | CLONE_SYSVSEM;
     /// Memory, signal handlers, the process itself: only with a single thread.
@@ -179,19 +179,19 @@ pub fn unshare(system: &mut System, [flags, ..]: [u64; 6]) -> Answer {
 }
 
 /// `setns(fd, kind)`: no file is a namespace.
-pub fn setns(system: &mut System, [fd, ..]: [u64; 6]) -> Answer {
+pub fn setns(system: &mut System, [fd, ..]: [u64; 6]) -> SyscallResult {
     system.files.file(fd)?;
     Err(Errno::EINVAL)
 }
 
 /// `userfaultfd(flags)`.
-pub fn userfaultfd(_: &mut System, [flags, ..]: [u64; 6]) -> Answer {
+pub fn userfaultfd(_: &mut System, [flags, ..]: [u64; 6]) -> SyscallResult {
     const FLAGS: u64 = O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY;
-    refuse_unless(flags as u32 as u64 & !FLAGS != 0)
+    einval_or_eperm(flags as u32 as u64 & !FLAGS != 0)
 }
 
 /// `perf_event_open(attributes, process, processor, group, flags)`.
-pub fn perf_event_open(_: &mut System, [attributes, _, _, _, flags, _]: [u64; 6]) -> Answer {
+pub fn perf_event_open(_: &mut System, [attributes, _, _, _, flags, _]: [u64; 6]) -> SyscallResult {
     const FLAGS: u64 = 0xf;
     if flags & !FLAGS != 0 {
         return Err(Errno::EINVAL);

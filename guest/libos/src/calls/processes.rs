@@ -21,7 +21,7 @@ use crate::user::{path, set_word32, set_words, strings, word32, words};
 /// Every flag of `clone` except the signal, with `CLONE_NEWTIME`, which only `clone3` accepts.
 const KNOWN: u64 = 0xffff_ff00 | CLONE_NEWTIME;
 /// A bit that makes a process's number one that no process has: all numbers are below it.
-const NOBODY: u64 = 1 << 22;
+const UNUSED_PID_BIT: u64 = 1 << 22;
 /// The flags that create namespaces.
 pub(super) const NAMESPACES: u64 =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWTIME;
@@ -256,7 +256,7 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
 /// `getpid()`.
 pub fn getpid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
     let number = u64::from(system.process.number);
-    Ok(if system.process.fakes_new_pid { number | NOBODY } else { number })
+    Ok(if system.process.fakes_new_pid { number | UNUSED_PID_BIT } else { number })
 }
 
 /// `gettid()`.
@@ -276,14 +276,14 @@ pub fn set_tid_address(system: &mut System, [address, ..]: [u64; 6]) -> Result<u
 }
 
 /// The process with a number; 0 is the running one.
-fn named(system: &System, number: u64) -> Result<&Process, Errno> {
+fn find_process(system: &System, number: u64) -> Result<&Process, Errno> {
     let number = if number as u32 == 0 { system.process.number } else { number as u32 };
     system.process_of(number).ok_or(Errno::ESRCH)
 }
 
 /// `getpgid(process)`.
 pub fn getpgid(system: &mut System, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
-    named(system, number).map(|process| process.group.into())
+    find_process(system, number).map(|process| process.group.into())
 }
 
 /// `getpgrp()`.
@@ -293,7 +293,7 @@ pub fn getpgrp(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
 
 /// `getsid(process)`.
 pub fn getsid(system: &mut System, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
-    named(system, number).map(|process| process.session.into())
+    find_process(system, number).map(|process| process.session.into())
 }
 
 /// `setpgid(process, group)`.
@@ -302,7 +302,7 @@ pub fn setpgid(system: &mut System, [number, group, ..]: [u64; 6]) -> Result<u64
         return Err(Errno::EINVAL);
     }
     let (caller, session) = (system.process.number, system.process.session);
-    let process = named(system, number)?;
+    let process = find_process(system, number)?;
     let number = process.number;
     if number != caller && process.parent != caller || process.has_ended() {
         return Err(Errno::ESRCH);

@@ -30,7 +30,7 @@ fn process_named(system: &System, number: u64) -> Result<Pid, Errno> {
 }
 
 /// Its settings.
-fn named(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
+fn scheduling_of(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
     let process = process_named(system, number)?;
     system.process_of_mut(process).map(|process| &mut process.scheduling).ok_or(Errno::ESRCH)
 }
@@ -44,8 +44,8 @@ fn check_owner(system: &System, process: Pid) -> Result<(), Errno> {
 }
 
 /// The same; negative numbers are refused.
-fn named_checked(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
-    if (number as i32) < 0 { Err(Errno::EINVAL) } else { named(system, number) }
+fn scheduling_of_checked(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
+    if (number as i32) < 0 { Err(Errno::EINVAL) } else { scheduling_of(system, number) }
 }
 
 /// The processes that a call selects: by number, group or user.
@@ -122,20 +122,20 @@ fn set_policy(system: &mut System, number: u64, policy: Option<u32>, parameters:
         return Err(Errno::EINVAL);
     }
     let priority = word32(parameters)?;
-    let policy = policy.unwrap_or(named(system, number)?.policy);
+    let policy = policy.unwrap_or(scheduling_of(system, number)?.policy);
     check_policy(policy, priority)?;
     if matches!(policy & !SCHED_RESET_ON_FORK, SCHED_FIFO | SCHED_RR) && !system.files.current.credentials.is_capable(CAP_SYS_NICE) {
         return Err(Errno::EPERM);
     }
     check_owner(system, process_named(system, number)?)?;
-    let scheduling = named(system, number)?;
+    let scheduling = scheduling_of(system, number)?;
     (scheduling.policy, scheduling.priority) = (policy, priority);
     Ok(0)
 }
 
 /// `sched_getscheduler(process)`.
 pub fn sched_getscheduler(system: &mut System, [number, ..]: [u64; 6]) -> Result<u64, Errno> {
-    Ok(named_checked(system, number)?.policy.into())
+    Ok(scheduling_of_checked(system, number)?.policy.into())
 }
 
 /// `sched_getparam(process, parameters)`.
@@ -143,7 +143,7 @@ pub fn sched_getparam(system: &mut System, [number, parameters, ..]: [u64; 6]) -
     if parameters == 0 {
         return Err(Errno::EINVAL);
     }
-    let priority = named_checked(system, number)?.priority;
+    let priority = scheduling_of_checked(system, number)?.priority;
     set_word32(parameters, priority)?;
     Ok(0)
 }
@@ -170,7 +170,7 @@ fn bound(policy: u64, of_those: u32) -> Result<u64, Errno> {
 /// `sched_rr_get_interval(process, interval)`.
 pub fn sched_rr_get_interval(system: &mut System, [number, interval, ..]: [u64; 6]) -> Result<u64, Errno> {
     const QUANTUM: u64 = 100_000_000;
-    let turns = named_checked(system, number)?.policy & !SCHED_RESET_ON_FORK == SCHED_RR;
+    let turns = scheduling_of_checked(system, number)?.policy & !SCHED_RESET_ON_FORK == SCHED_RR;
     set_words(interval, &[0, if turns { QUANTUM } else { 0 }])?;
     Ok(0)
 }

@@ -34,16 +34,16 @@ pub fn getegid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
 
 /// `getresuid(real, effective, saved)`.
 pub fn getresuid(system: &mut System, arguments: [u64; 6]) -> Result<u64, Errno> {
-    write_roles(system.files.current.credentials.user, arguments)
+    write_ids(system.files.current.credentials.user, arguments)
 }
 
 /// `getresgid(real, effective, saved)`.
 pub fn getresgid(system: &mut System, arguments: [u64; 6]) -> Result<u64, Errno> {
-    write_roles(system.files.current.credentials.group, arguments)
+    write_ids(system.files.current.credentials.group, arguments)
 }
 
-fn write_roles(roles: IdSet, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
-    for (address, id) in [(real, roles.real), (effective, roles.effective), (saved, roles.saved)] {
+fn write_ids(ids: IdSet, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
+    for (address, id) in [(real, ids.real), (effective, ids.effective), (saved, ids.saved)] {
         set_word32(address, id)?;
     }
     Ok(0)
@@ -69,8 +69,8 @@ pub fn setgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
 fn change(system: &mut System, (which, needed): IdKind, new: impl FnOnce(IdSet, bool) -> Result<IdSet, Errno>) -> Result<u64, Errno> {
     let credentials = system.own_credentials();
     let (before, may) = (credentials.user, credentials.is_capable(needed));
-    let roles = which(credentials);
-    *roles = new(*roles, may)?;
+    let ids = which(credentials);
+    *ids = new(*ids, may)?;
     credentials.capabilities.user_changed(before, credentials.user);
     Ok(0)
 }
@@ -135,21 +135,21 @@ fn set_three(system: &mut System, which: IdKind, ids: [u64; 3]) -> Result<u64, E
 
 /// `setfsuid(user)`: returns the former file-system user, even if the change is refused.
 pub fn setfsuid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_file_role(system, USER, id as u32)
+    set_fs_id(system, USER, id as u32)
 }
 
 /// `setfsgid(group)`.
 pub fn setfsgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_file_role(system, GROUP, id as u32)
+    set_fs_id(system, GROUP, id as u32)
 }
 
-fn set_file_role(system: &mut System, (which, needed): IdKind, id: u32) -> Result<u64, Errno> {
+fn set_fs_id(system: &mut System, (which, needed): IdKind, id: u32) -> Result<u64, Errno> {
     let credentials = system.own_credentials();
     let may_any = credentials.is_capable(needed);
-    let (user, roles) = (credentials.user.file, which(credentials));
-    let before = roles.file;
-    if id != SAME && (may_any || roles.has(id) || before == id) {
-        roles.file = id;
+    let (user, ids) = (credentials.user.file, which(credentials));
+    let before = ids.file;
+    if id != SAME && (may_any || ids.has(id) || before == id) {
+        ids.file = id;
     }
     credentials.capabilities.file_user_changed(user, credentials.user.file);
     Ok(before.into())

@@ -72,7 +72,7 @@ fn check(system: &System, inode: InodeRef, name: &[u8], wanted: u64) -> Result<(
 }
 
 /// Writes an attribute's value; returns only its length if there is no room at all.
-fn hand_over(bytes: &[u8], address: u64, room: u64) -> Result<u64, Errno> {
+fn copy_value(bytes: &[u8], address: u64, room: u64) -> Result<u64, Errno> {
     let length = bytes.len() as u64;
     if room == 0 {
         return Ok(length);
@@ -88,9 +88,9 @@ fn get(system: &mut System, inode: InodeRef, [attribute, value, size]: [u64; 3])
     let name = name(attribute)?;
     check(system, inode, &name, READ)?;
     if let Some(bytes) = system.files.attribute_live(inode, &name)? {
-        return hand_over(&bytes, value, size);
+        return copy_value(&bytes, value, size);
     }
-    hand_over(system.files.tree.attribute(inode, &name)?, value, size)
+    copy_value(system.files.tree.attribute(inode, &name)?, value, size)
 }
 
 fn set(system: &mut System, inode: InodeRef, [attribute, value, size, flags]: [u64; 4]) -> Result<u64, Errno> {
@@ -115,7 +115,7 @@ fn set(system: &mut System, inode: InodeRef, [attribute, value, size, flags]: [u
 
 fn list(system: &mut System, inode: InodeRef, [address, size]: [u64; 2]) -> Result<u64, Errno> {
     if let Some(names) = system.files.attribute_names_live(inode)? {
-        return hand_over(&names, address, size);
+        return copy_value(&names, address, size);
     }
     let is_root = system.files.current.credentials.is_capable(CAP_SYS_ADMIN);
     let mut names = vec![];
@@ -127,7 +127,7 @@ fn list(system: &mut System, inode: InodeRef, [address, size]: [u64; 2]) -> Resu
         }
         Ok(())
     })?;
-    hand_over(&names, address, size)
+    copy_value(&names, address, size)
 }
 
 fn remove(system: &mut System, inode: InodeRef, attribute: u64) -> Result<u64, Errno> {

@@ -52,7 +52,7 @@ fn parse(bytes: &[u8]) -> Result<Executable, ElfError> {
 #[test]
 fn a_program_is_understood() {
     let executable = parse(&file(2, &[TEXT, DATA])).expect("a proper program");
-    assert_eq!((executable.entry, executable.movable, executable.moved_by, &executable.interpreter), (0x40_1000, None, 0, &None));
+    assert_eq!((executable.entry, executable.load_alignment, executable.load_bias, &executable.interpreter), (0x40_1000, None, 0, &None));
     assert_eq!((executable.headers, executable.header_count), (Some(0x40_0040), 2));
     assert_eq!(executable.stack_permissions, Permissions::READ_WRITE);
     let [text, data] = executable.segments[..] else { panic!("two segments") };
@@ -66,17 +66,17 @@ fn a_program_is_understood() {
 fn a_position_independent_program_is_placed() {
     let moved = |header: Header| [header[0], header[1], header[2], header[3] - 0x40_0000, header[4], header[5]];
     let executable = parse(&file(3, &[moved(TEXT), moved(DATA)])).expect("a proper program");
-    assert_eq!((executable.movable, executable.bytes()), (Some(PAGE_SIZE), 0x8000));
+    assert_eq!((executable.load_alignment, executable.bytes()), (Some(PAGE_SIZE), 0x8000));
     let placed = executable.clone().at(0x1234_5000).expect("there is room");
     assert_eq!((placed.segments[0].pages.start(), placed.segments[1].address), (0x1234_5000, 0x1234_7f00));
-    assert_eq!((placed.entry, placed.headers, placed.moved_by), (0x40_1000 + 0x1234_5000, Some(0x1234_5040), 0x1234_5000));
+    assert_eq!((placed.entry, placed.headers, placed.load_bias), (0x40_1000 + 0x1234_5000, Some(0x1234_5040), 0x1234_5000));
     assert!(executable.clone().at(u64::MAX - 0xfff).is_none() && executable.at(0x7f00_0000_0000).is_none());
     let high =
         |header: Header| [header[0], header[1], header[2], header[3].wrapping_sub(0x40_0000).wrapping_add(1 << 63), header[4], header[5]];
     let executable = parse(&file(3, &[high(TEXT), high(DATA)])).expect("it may say that it lies anywhere");
     assert_eq!(executable.segments[0].pages.start(), 0);
     let placed = executable.at(0x1000).expect("there is room");
-    assert_eq!(placed.moved_by, 0x1000u64.wrapping_sub(1 << 63), "the address of the file's address 0");
+    assert_eq!(placed.load_bias, 0x1000u64.wrapping_sub(1 << 63), "the address of the file's address 0");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(super) fn numbers(main: &Executable, linker: Option<&Executable>, credential
         (AT_PHDR, main.headers.unwrap_or_default()),
         (AT_PHENT, HEADER),
         (AT_PHNUM, main.header_count),
-        (AT_BASE, linker.map_or(0, |linker| linker.moved_by)),
+        (AT_BASE, linker.map_or(0, |linker| linker.load_bias)),
         (AT_FLAGS, 0),
         (AT_ENTRY, main.entry),
         (AT_UID, credentials.user.real.into()),

@@ -59,7 +59,7 @@ impl PreparedProgram {
         }
         let skip = if scattered { random.below(512) * 16 } else { 0 };
         let main = self.main.executable.clone();
-        let main = match main.movable {
+        let main = match main.load_alignment {
             Some(alignment) => {
                 let start = space.find_image(main.bytes(), alignment)?;
                 main.at(start).ok_or(Errno::ENOMEM)?
@@ -71,7 +71,7 @@ impl PreparedProgram {
         let linker = match &self.linker {
             Some(part) => {
                 let linker = part.executable.clone();
-                let linker = match linker.movable {
+                let linker = match linker.load_alignment {
                     Some(alignment) => {
                         let start = space.find(linker.bytes(), alignment)?.start();
                         linker.at(start).ok_or(Errno::ENOMEM)?
