@@ -110,10 +110,10 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     system.take_typed();
     system.files.sockets.wall_clock = Some(clock::wall);
     system.files.sockets.monotonic_clock = Some(clock::now);
-    system.connect().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
+    system.open_network().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
     system.jobs.first_credentials = Some(credentials);
     system.traced = header.options & options::TRACE != 0;
-    system.debugged = (header.options & options::DEBUG != 0).then(ThreadTable::default);
+    system.thread_table = (header.options & options::DEBUG != 0).then(ThreadTable::default);
     system.stop_signal = Signal::from_number(header.stop_signal.into()).unwrap_or(Signal::SIGTERM);
     // A debugger sees the program's code as it is in its file.
     if boot_arguments.header.options & (options::TRAP | options::DEBUG) == 0 {

@@ -270,7 +270,7 @@ impl System {
             match console::send_copy(stream, rest) {
                 Ok(sent) => rest = &rest[sent..],
                 // A piece that a signal interrupts has been shown in part. Its bytes cannot be counted, so it is shown to its end.
-                Err(IoError::Event) if rest.len() < output.len() => self.notice(),
+                Err(IoError::Event) if rest.len() < output.len() => self.process_events(),
                 Err(IoError::Event) => self.interruption()?,
                 Err(IoError::NoReader) => return Err(self.broken_pipe()),
                 Err(IoError::Fault) => return Err(Errno::EFAULT),

@@ -32,7 +32,7 @@ const CODE_END: u64 = 1 << 47;
 /// Prepares the context that the application runs next: in a handler of a signal that it does not block, or at its end.
 pub fn deliver(system: &mut System, context: &mut SavedContext) {
     loop {
-        system.notice();
+        system.process_events();
         while let Some(info) = system.take_signal(system.deliverable()) {
             let signal = info.signal();
             let action = system.process.signals.action(signal);

@@ -9,6 +9,6 @@ static LAST: AtomicU64 = AtomicU64::new(1);
 
 /// A new event time, after all others.
 #[must_use]
-pub fn moment() -> u64 {
+pub fn next_event_time() -> u64 {
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }

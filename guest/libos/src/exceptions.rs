@@ -110,7 +110,7 @@ fn answer_cpuid(system: &mut System, context: &mut SavedContext) -> bool {
     set_cpuid(context);
     let site = context.rip;
     context.rip += length as u64;
-    if length == INSTRUCTION && system.debugged.is_none() {
+    if length == INSTRUCTION && system.thread_table.is_none() {
         system.memory.trapped(site, TrappingInstruction::Cpuid);
     }
     true

@@ -2,7 +2,6 @@
 //! The complete state of the libOS. The running process and thread are fields of [`System`]; all others are kept in [`Descheduled`] until
 //! the scheduler runs them ([`scheduler`]).
 
-mod connect;
 mod debugging;
 mod end;
 mod execute;
@@ -11,6 +10,7 @@ mod freeze;
 pub mod futex;
 mod jobs;
 mod mounts;
+mod network;
 pub mod scheduler;
 mod segments;
 mod send;
@@ -90,7 +90,7 @@ pub struct System {
     /// System calls are printed.
     pub traced: bool,
     /// The table of threads for a debugger in the parent cell, if there is one.
-    pub debugged: Option<ThreadTable>,
+    pub thread_table: Option<ThreadTable>,
     /// The boot ID (`/proc/sys/kernel/random/boot_id`), once it has been read.
     pub boot_id: Option<[u8; 16]>,
     /// The generation of clones that this libOS last noticed.
@@ -122,7 +122,7 @@ impl System {
             jobs: Jobs::default(),
             stop_signal: Signal::SIGTERM,
             traced: false,
-            debugged: None,
+            thread_table: None,
             boot_id: None,
             generation: registers::identity().generation,
             deferred: EventSet::NONE,
@@ -278,7 +278,7 @@ impl System {
 
     /// CPU time of all processes that have not been waited for, including their waited-for children.
     #[must_use]
-    pub fn used(&self) -> CpuTime {
+    pub fn total_cpu_time(&self) -> CpuTime {
         let others: CpuTime = self.others.processes.values().map(|process| process.usage.own + process.usage.children).sum();
         others + self.process_time() + self.process.usage.children
     }
@@ -304,7 +304,7 @@ impl System {
 
     /// The current time, and the running process's CPU time.
     #[must_use]
-    pub fn moment(&self) -> ClockReadings {
+    pub fn clock_readings(&self) -> ClockReadings {
         let clock = clock::now();
         ClockReadings { clock, cpu: self.process_time().total }
     }
@@ -327,7 +327,7 @@ impl System {
     /// `EINVAL`: there is no such process, or no such thread of the running one.
     pub fn time_of(&self, whose: CpuClockTarget) -> Result<u64, Errno> {
         match whose {
-            CpuClockTarget::Process(number) if number == 0 || number == self.process.number => Ok(self.moment().cpu),
+            CpuClockTarget::Process(number) if number == 0 || number == self.process.number => Ok(self.clock_readings().cpu),
             CpuClockTarget::Process(number) => self.process_of(number).map(|process| process.usage.own.total).ok_or(Errno::EINVAL),
             CpuClockTarget::Thread(number) if number == 0 || number == self.thread.number => Ok(self.thread_time().total),
             CpuClockTarget::Thread(number) => {
@@ -339,7 +339,7 @@ impl System {
 
     /// Arms the timer event for the next timer, after timers were set.
     pub fn watch_timers(&mut self) {
-        let now = self.moment();
+        let now = self.clock_readings();
         let others = self.others.processes.values();
         // Only a running process uses CPU time: CPU timers are watched while their process runs.
         let waiting = others.filter_map(|process| process.timers.next_by_clock()).min();
@@ -354,13 +354,13 @@ impl System {
         if info.code() != SI_TIMER {
             return info;
         }
-        let overrun = self.process.timers.delivered(info.first(), self.moment());
+        let overrun = self.process.timers.delivered(info.first(), self.clock_readings());
         self.watch_timers();
         info.with_overrun(overrun)
     }
 
     /// Processes pending events: turns them into signals, and wakes waiting threads.
-    pub fn notice(&mut self) {
+    pub fn process_events(&mut self) {
         let events = events::take();
         if events.is_empty() {
             return;
@@ -406,7 +406,7 @@ impl System {
 
     /// Sends the signals of expired timers, wakes threads whose timeout is over, and ends the running thread's time slice if it is over.
     fn expire_timers(&mut self) {
-        let now = self.moment();
+        let now = self.clock_readings();
         let running = self.process.number;
         for number in self.processes_where(|_| true) {
             let mut sent = Vec::new();
@@ -464,7 +464,7 @@ impl System {
     }
 
     /// The error of a failed write or resize. Sends `SIGXFSZ` if the process exceeded its file size limit.
-    pub fn too_large(&mut self, error: Errno) -> Errno {
+    pub fn file_size_error(&mut self, error: Errno) -> Errno {
         if error == Errno::EFBIG && self.files.current.file_size_max != u64::MAX {
             let info = SigInfo::sent(Signal::SIGXFSZ, SI_USER, self.process.number, self.user());
             let _ = self.send_to_thread(self.thread.number, info);
@@ -477,7 +477,7 @@ impl System {
     /// # Errors
     /// `ERESTART`: it must; the call ends with this, or with `EINTR` if Linux would never restart it.
     pub fn interruption(&mut self) -> Result<(), Errno> {
-        self.notice();
+        self.process_events();
         if self.want_handling() { Err(Errno::ERESTART) } else { Ok(()) }
     }
 

@@ -35,7 +35,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
         cause::SYSCALL => {
             // The site is patched before the call is served, as some never return. Unwinders know a handler's return by its bytes.
             // A debugger sees the program's code as it is in its file.
-            if context.rax != RT_SIGRETURN && system.debugged.is_none() {
+            if context.rax != RT_SIGRETURN && system.thread_table.is_none() {
                 system.memory.trapped(site(context), TrappingInstruction::Syscall);
             }
             call(system, context);

@@ -94,7 +94,7 @@ fn wait(system: &mut System, epoll: u64, events: u64, count: u64, timeout: Optio
         result => Some(result),
     };
     if timeout == Some(0) {
-        system.notice();
+        system.process_events();
         return collect(system).unwrap_or(Ok(0));
     }
     let deadline = timeout.map_or(NO_DEADLINE, |timeout| clock::now().saturating_add(timeout));

@@ -178,7 +178,7 @@ pub fn write_ready(system: &mut System, request: Request<'_>, takes_all: bool) -
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
             Err(_) if done > 0 => return Ok(done),
-            Err(error) => return Err(system.too_large(error)),
+            Err(error) => return Err(system.file_size_error(error)),
         }
         if done == wanted || !waits || !takes_all {
             propagate_write(system, fd, offset, done)?;

@@ -73,7 +73,7 @@ fn resize(system: &mut System, id: NodeId, length: u64) -> Result<(), Errno> {
 /// Checks that the limits permit the process to make a file this large, if it is smaller.
 fn check_growth(system: &mut System, id: NodeId, end: u64) -> Result<(), Errno> {
     let size = system.files.tree.node(id)?.content()?.size();
-    if end > size && end > system.files.current.file_size_max { Err(system.too_large(Errno::EFBIG)) } else { Ok(()) }
+    if end > size && end > system.files.current.file_size_max { Err(system.file_size_error(Errno::EFBIG)) } else { Ok(()) }
 }
 
 /// Changes a part of a file's contents, and its times.

@@ -13,7 +13,7 @@ use crate::user::{NANOSECONDS, set_words, set_words_unless_null, ticks, timespec
 /// `clock_gettime(clock, time)`.
 pub fn clock_gettime(system: &mut System, [clock, time, ..]: [u64; 6]) -> Result<u64, Errno> {
     let clock = Clock::new(clock)?;
-    let now = if let Clock::Cpu(whose) = clock { system.time_of(whose)? } else { clock.read(system.moment()) };
+    let now = if let Clock::Cpu(whose) = clock { system.time_of(whose)? } else { clock.read(system.clock_readings()) };
     set_words(time, &[now / NANOSECONDS, now % NANOSECONDS])?;
     Ok(0)
 }

@@ -34,7 +34,7 @@ pub fn setitimer(system: &mut System, [which, new, old, ..]: [u64; 6]) -> Result
 /// `getitimer(which, value)`.
 pub fn getitimer(system: &mut System, [which, value, ..]: [u64; 6]) -> Result<u64, Errno> {
     let which = interval(which)?;
-    let now = system.moment();
+    let now = system.clock_readings();
     write_interval(value, system.process.timers.interval(which).setting(now))?;
     Ok(0)
 }
@@ -63,7 +63,7 @@ fn write_interval(address: u64, TimerSpec { value, interval }: TimerSpec) -> Res
 
 /// Sets one of the three timers. Returns its former setting.
 fn set_interval(system: &mut System, which: Interval, TimerSpec { value, interval }: TimerSpec) -> TimerSpec {
-    let now = system.moment();
+    let now = system.clock_readings();
     let timer = system.process.timers.interval(which);
     let before = timer.setting(now);
     let next = (value > 0).then(|| now.of(which.source()).saturating_add(value));
@@ -103,7 +103,7 @@ pub fn timer_settime(system: &mut System, [number, flags, new, old, ..]: [u64; 6
         return Err(Errno::EINVAL);
     }
     let TimerSpec { value, interval } = timespec_setting(words(new)?)?;
-    let now = system.moment();
+    let now = system.clock_readings();
     let created = system.process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
     let before = created.timer.setting(now);
     let next = match value {
@@ -146,7 +146,7 @@ pub fn write_setting(address: u64, TimerSpec { value, interval }: TimerSpec) -> 
 
 /// `timer_gettime(timer, value)`.
 pub fn timer_gettime(system: &mut System, [number, value, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let now = system.moment();
+    let now = system.clock_readings();
     let created = system.process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
     if created.signal.is_none() {
         // Without a signal, expirations are only counted here.

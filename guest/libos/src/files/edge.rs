@@ -4,7 +4,7 @@
 //! Readiness is queried on demand. But only the file itself can record that another event occurred while it was ready.
 
 use super::poll::{READING, WRITING};
-use crate::event_time::moment;
+use crate::event_time::next_event_time;
 
 /// The times of the last events: the file became readable, became writable, or had an event that ends every wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,17 +17,17 @@ pub struct EventTimes {
 impl EventTimes {
     /// Bytes arrived.
     pub fn input(&mut self) {
-        self.input = moment();
+        self.input = next_event_time();
     }
 
     /// Space became free.
     pub fn output(&mut self) {
-        self.output = moment();
+        self.output = next_event_time();
     }
 
     /// The other end was opened or closed.
     pub fn other(&mut self) {
-        self.other = moment();
+        self.other = next_event_time();
     }
 
     /// The times of a read-only object that became readable then.

@@ -62,7 +62,7 @@ struct Item {
 impl Item {
     fn new(interest: Interest, answer: ReadyState) -> Item {
         let interest = Interest { events: interest.events | u32::from(POLLERR | POLLHUP), ..interest };
-        let now = event_time::moment();
+        let now = event_time::next_event_time();
         let mut item = Item { interest, last_examined: now, queued: None };
         item.queued = (item.ready(answer) != 0).then_some(now);
         item
@@ -96,7 +96,7 @@ impl Item {
         if is_once {
             self.interest.events &= EP_PRIVATE_BITS;
         }
-        self.queued = (!is_edge && !is_once).then(event_time::moment);
+        self.queued = (!is_edge && !is_once).then(event_time::next_event_time);
     }
 }
 

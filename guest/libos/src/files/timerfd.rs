@@ -126,7 +126,7 @@ impl TimerFiles {
     /// Notices expired timers.
     pub fn expire(&mut self, now: u64) {
         for timer in self.timers.values_mut().filter(|timer| timer.noticed.is_none() && timer.has_run_out(now)) {
-            timer.noticed = Some(event_time::moment());
+            timer.noticed = Some(event_time::next_event_time());
         }
     }
 

@@ -203,7 +203,7 @@ impl Files {
 
     /// Records whether the console's input can be read.
     pub fn saw_input(&mut self, ready: bool) {
-        self.input = if ready { self.input.or_else(|| Some(EventTimes::of_input(event_time::moment()))) } else { None };
+        self.input = if ready { self.input.or_else(|| Some(EventTimes::of_input(event_time::next_event_time()))) } else { None };
     }
 
     /// Records that bytes may have arrived at the console's input.

@@ -214,7 +214,7 @@ impl Pending {
     pub(crate) fn push(&mut self, info: SigInfo) {
         self.set = self.set.with(info.signal());
         self.queue.push(info);
-        self.sent = event_time::moment();
+        self.sent = event_time::next_event_time();
     }
 
     /// The set of pending signals.

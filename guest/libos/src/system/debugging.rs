@@ -16,7 +16,7 @@ use crate::user::PATH_MAX;
 impl System {
     /// Lists the threads anew, if the cell is debugged.
     pub fn list_threads(&mut self) {
-        let Some(mut table) = self.debugged.take() else { return };
+        let Some(mut table) = self.thread_table.take() else { return };
         let (head, records) = table.0.split_at_mut(HEAD_WORDS);
         let mut count = 0;
         // The running thread has its place also if there are more than the table can have.
@@ -28,7 +28,7 @@ impl System {
             count += 1;
         }
         head.copy_from_slice(&[VERSION, self.thread.number.into(), count]);
-        self.debugged = Some(table);
+        self.thread_table = Some(table);
     }
 
     /// Reports that the running process starts a program with this context.
@@ -42,7 +42,7 @@ impl System {
     /// The report of the start of a program in the running process, if the cell is debugged.
     pub fn start_report(&mut self) -> Option<[u64; 4]> {
         self.list_threads();
-        let table = self.debugged.as_ref()?;
+        let table = self.thread_table.as_ref()?;
         Some([report::START, self.process.number.into(), table.address(), 0])
     }
 
@@ -50,42 +50,42 @@ impl System {
     pub fn report_signal(&mut self, signal: Signal, context: &mut SavedContext) -> bool {
         self.list_threads();
         let words = [report::SIGNAL, self.thread.number.into(), signal.0.into(), 0];
-        if self.debugged.is_none() {
+        if self.thread_table.is_none() {
             return true;
         }
         let answer = debug::report(words, context);
         if answer.is_err() {
             // The debugger is gone.
-            self.debugged = None;
+            self.thread_table = None;
         }
         answer.unwrap_or(0) == 0
     }
 
     /// Reports that the running process has ended with this status.
     pub(super) fn report_end(&mut self, status: u32) {
-        if self.debugged.is_none() {
+        if self.thread_table.is_none() {
             return;
         }
         self.list_threads();
         if debug::announce([report::END, self.process.number.into(), status.into(), 0]).is_err() {
-            self.debugged = None;
+            self.thread_table = None;
         }
     }
 
     /// Answers event `Debug`: reports the threads and the processes, and lists the threads as long as the cell is watched.
     pub(super) fn announce_threads(&mut self) {
-        if self.debugged.is_none() {
+        if self.thread_table.is_none() {
             // A debugger sees the program's code as it is in its file.
             self.memory.remove_patches();
             self.others.memories.values_mut().for_each(|memory| memory.remove_patches());
         }
-        self.debugged.get_or_insert_default();
+        self.thread_table.get_or_insert_default();
         self.list_threads();
         let processes = self.describe_processes();
-        let Some(table) = &self.debugged else { return };
+        let Some(table) = &self.thread_table else { return };
         let words = [report::THREADS, table.address(), processes.as_ptr().expose_provenance() as u64, processes.len() as u64];
         if debug::announce(words).is_err() {
-            self.debugged = None;
+            self.thread_table = None;
         }
     }
 

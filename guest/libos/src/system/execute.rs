@@ -59,7 +59,7 @@ impl System {
     /// A space without program memory, or a clone of this program's zygote.
     fn space_for(&mut self, prepared: &PreparedProgram) -> Result<SpaceIndex, Errno> {
         // A debugger sees the program's code as it is in its file.
-        let program = prepared.first_block().filter(|_| self.is_scattered() && self.debugged.is_none());
+        let program = prepared.first_block().filter(|_| self.is_scattered() && self.thread_table.is_none());
         let mut memory = program.and_then(|program| self.others.zygotes.find(program)).unwrap_or_else(|| {
             let patches = self.memory.patches.fresh();
             Box::new(AddressSpace::new(EMPTY_SPACE, patches))

@@ -62,7 +62,7 @@ impl System {
 
     fn prepare_to_freeze(&mut self) {
         self.charge();
-        if self.debugged.is_none() {
+        if self.thread_table.is_none() {
             self.memory.patch_for_clones();
         }
         // Buffered output belongs to the template.
@@ -86,12 +86,12 @@ impl System {
         let chosen = memory::arguments().header.options;
         self.traced = chosen & options::TRACE != 0;
         if chosen & options::DEBUG == 0 {
-            self.debugged = None;
+            self.thread_table = None;
         }
         // A program that has replaced `/dev` finds no device there.
         let _ = self.files.tree.set_nesting(chosen & options::NESTING != 0, time(clock::wall()));
-        self.connect_anew();
-        self.notice();
+        self.reopen_network();
+        self.process_events();
         self.files.cells_files.note_clone();
         self.wake(Channel::Cells);
         self.wake(Channel::Generation);

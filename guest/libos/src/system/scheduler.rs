@@ -109,7 +109,7 @@ impl System {
             self.others.queue.push_back(self.thread.number);
         }
         let next = self.next();
-        if self.debugged.is_some() {
+        if self.thread_table.is_some() {
             debug::read_again(context);
         }
         let is_late = self.others.waiters.next().is_some_and(|(deadline, _)| deadline <= clock::now());
@@ -177,7 +177,7 @@ impl System {
     /// The next runnable thread; waits until there is one.
     fn next(&mut self) -> Tid {
         loop {
-            self.notice();
+            self.process_events();
             if self.run_deferred_work() {
                 // An event may have arrived meanwhile.
                 continue;

@@ -71,7 +71,7 @@ impl System {
     /// Destroys an unused space, unless it becomes the zygote of its program.
     pub(super) fn retire(&mut self, mut memory: Box<AddressSpace>) {
         // A debugger's breakpoints may be in its code.
-        if self.debugged.is_some() {
+        if self.thread_table.is_some() {
             return destroy(&memory);
         }
         // When memory is short, no zygote is kept.

@@ -206,7 +206,7 @@ fn print(system: &mut System, text: &str) {
     while !rest.is_empty() {
         match console::send_copy(Stream::Errors, rest) {
             Ok(sent) => rest = &rest[sent..],
-            Err(IoError::Event) => system.notice(),
+            Err(IoError::Event) => system.process_events(),
             // The operator has closed the stream.
             Err(_) => return,
         }

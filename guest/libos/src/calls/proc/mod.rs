@@ -176,7 +176,7 @@ fn load(system: &System) -> String {
 
 fn uptime(system: &System) -> String {
     let hundredths = |nanoseconds: u64| nanoseconds / (NANOSECONDS / 100);
-    let (up, idle) = (hundredths(clock::now()), hundredths(clock::now().saturating_sub(system.used().total)));
+    let (up, idle) = (hundredths(clock::now()), hundredths(clock::now().saturating_sub(system.total_cpu_time().total)));
     format!("{}.{:02} {}.{:02}\n", up / 100, up % 100, idle / 100, idle % 100)
 }
 
@@ -198,7 +198,7 @@ fn memory_statistics() -> String {
 }
 
 fn statistics(system: &System) -> String {
-    let used = system.used();
+    let used = system.total_cpu_time();
     let [user, busy] = [used.user(), used.total].map(ticks);
     let idle = ticks(clock::now()).saturating_sub(busy);
     let booted = clock::wall().saturating_sub(clock::now()) / NANOSECONDS;

@@ -16,13 +16,13 @@ use crate::wait::Channel;
 impl System {
     /// Closes the network, and opens that of the card in the virtual registers, if there is one. A clone has none of its source's
     /// connections.
-    pub(super) fn connect_anew(&mut self) {
+    pub(super) fn reopen_network(&mut self) {
         if let Some(network) = self.network.take() {
             network.close(&mut self.files.sockets);
             self.wake(Channel::Sockets);
         }
         // Most programs work without host names.
-        let _ = self.connect();
+        let _ = self.open_network();
     }
 
     /// Opens the network of the card that the virtual registers show, if there is one and it is not open. Writes the files with the DNS
@@ -30,7 +30,7 @@ impl System {
     ///
     /// # Errors
     /// The files cannot be created.
-    pub fn connect(&mut self) -> Result<(), Errno> {
+    pub fn open_network(&mut self) -> Result<(), Errno> {
         let card = registers::card();
         if self.network.is_some() || card.mtu == 0 {
             return Ok(());
