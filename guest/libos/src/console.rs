@@ -58,11 +58,11 @@ impl System {
     /// `asks_input`, whether a read of the console would return at once.
     pub fn refresh_readiness(&mut self, asks_input: bool) {
         let sent = self.thread.signals.pending.sent.max(self.process.signals.pending.sent);
-        self.files.saw_signals(self.pending(), sent);
-        self.files.saw_time();
+        self.files.note_signals(self.pending(), sent);
+        self.files.note_time();
         if asks_input {
             let ready = self.input_ready();
-            self.files.saw_input(ready);
+            self.files.note_input(ready);
         }
     }
 

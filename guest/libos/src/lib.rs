@@ -27,7 +27,7 @@ pub mod ipc;
 pub mod jobs;
 pub mod limits;
 pub mod loader;
-pub mod mapped;
+pub mod mapped_files;
 pub mod memory;
 pub mod network;
 pub mod patch;

@@ -5,7 +5,7 @@
 //! parent, and those that map the same file of the overlay. So all see one content at once. The pages are freed when the last
 //! address space unmaps them. A process that reads addresses where it has mapped nothing may see what others share: the boundary is
 //! the cell, not the process. Mappings at addresses that the program chose lie elsewhere, and are synchronised on use
-//! ([`crate::mapped`]).
+//! ([`crate::mapped_files`]).
 //!
 //! The pages have one set of permissions at a time, and one process runs at a time. A process whose permissions differ from those
 //! of others gets its own when it runs.

@@ -372,7 +372,7 @@ impl System {
         }
         if events.contains(Event::Console) {
             self.take_typed();
-            self.files.saw_more_input();
+            self.files.note_more_input();
             self.wake(Channel::Input);
         }
         if events.contains(Event::WindowSize) {
@@ -421,7 +421,7 @@ impl System {
             }
         }
         if self.files.timers.next().is_some_and(|next| next <= now.clock) {
-            self.files.saw_time();
+            self.files.note_time();
             self.wake(Channel::Timers);
         }
         self.wake_late_threads(now.clock);

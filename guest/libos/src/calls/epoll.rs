@@ -8,8 +8,8 @@ use pando_rt::user::{self, UserRange};
 use crate::calls::signals::set;
 use crate::errno::Errno;
 use crate::files::epoll::{EpollId, Interest};
+use crate::files::epoll_file::EpollOperation;
 use crate::files::readiness::PollQuery;
-use crate::files::watch::EpollOperation;
 use crate::system::System;
 use crate::uapi::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, O_CLOEXEC, POLLIN};
 use crate::user::timespec;
@@ -43,7 +43,7 @@ pub fn epoll_ctl(system: &mut System, [epoll, operation, fd, event, ..]: [u64; 6
         (EPOLL_CTL_MOD, Some(interest)) => Ok(EpollOperation::Modify(interest)),
         _ => Err(Errno::EINVAL),
     };
-    let asks_input = system.files.ask_input(&[PollQuery { fd: fd as u32, wanted: POLLIN }]);
+    let asks_input = system.files.polls_console_input(&[PollQuery { fd: fd as u32, wanted: POLLIN }]);
     system.refresh_readiness(asks_input);
     system.files.control_epoll(epoll, fd, change).map(|()| 0)
 }

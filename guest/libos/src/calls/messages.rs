@@ -11,7 +11,7 @@ use super::file_operations::{CallOperations, Request};
 use super::sockets::{self, address_bytes, deadline, with_sockets, write_address};
 use crate::errno::Errno;
 use crate::files::socket::address::{Address, is_unspecified};
-use crate::files::socket::cursor::Cursor;
+use crate::files::socket::cursor::BufferCursor;
 use crate::files::socket::queue::{ControlMessage, ReceiveResult};
 use crate::files::socket::transfer::{Destination, ReceiveRequest, SendRequest};
 use crate::files::socket::{Family, PeerCredentials, SockType, SocketId};
@@ -117,7 +117,7 @@ fn send(system: &mut System, fd: u64, outgoing: OutgoingMessage<'_>) -> Result<u
     }
     let (family, socket_type, passes) = (socket.family, socket.socket_type, socket.options.passes_credentials);
     let until = deadline(socket.options.send_timeout);
-    let length = Cursor::length(ranges);
+    let length = BufferCursor::length(ranges);
     if family == Family::Netlink {
         return super::rtnetlink::send(system, id, ranges);
     }
@@ -130,7 +130,7 @@ fn send(system: &mut System, fd: u64, outgoing: OutgoingMessage<'_>) -> Result<u
     loop {
         let sent = with_sockets(system, waits, until, |system| {
             let files = &mut system.files;
-            let mut cursor = Cursor::new(ranges, done as u64);
+            let mut cursor = BufferCursor::new(ranges, done as u64);
             let passed = if done == 0 { beside.files.clone() } else { Vec::new() };
             // Messages carry credentials only if one of the sockets asks for them.
             let credentials = if beside.has_credentials || files.sockets.passes_credentials(id, &to) {
@@ -183,11 +183,11 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
     let (socket_type, is_tcp, is_udp) = (socket.socket_type, socket.is_tcp(), socket.is_udp());
     let until = deadline(socket.options.receive_timeout);
     let peeks = flags & MSG_PEEK != 0;
-    let room = Cursor::length(ranges);
+    let room = BufferCursor::length(ranges);
     if flags & MSG_ERRQUEUE != 0 {
         let error = system.files.sockets.get_mut(id)?.take_queued_error().ok_or(Errno::EAGAIN)?;
         let (whole, bytes) = (error.bytes.len(), error.bytes.len().min(room));
-        if Cursor::new(ranges, 0).put(&error.bytes[..bytes]) < bytes {
+        if BufferCursor::new(ranges, 0).put(&error.bytes[..bytes]) < bytes {
             return Err(Errno::EFAULT);
         }
         return Ok(ReceiveResult {
@@ -199,7 +199,7 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
         });
     }
     if flags & MSG_OOB != 0 && !is_udp {
-        let mut cursor = Cursor::new(ranges, 0);
+        let mut cursor = BufferCursor::new(ranges, 0);
         return system.files.sockets.receive_urgent(id, ReceiveRequest { room, peeks, waits, take: &mut |piece| cursor.put(piece) });
     }
     let enough = if flags & MSG_WAITALL != 0 { room } else { room.min(socket.options.low_mark as usize) };
@@ -211,7 +211,7 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
     loop {
         let done = received.bytes;
         let found = with_sockets(system, waits, until, |system| {
-            let mut cursor = Cursor::new(ranges, done as u64);
+            let mut cursor = BufferCursor::new(ranges, done as u64);
             let mut take = |piece: &[u8]| if discards { piece.len() } else { cursor.put(piece) };
             system.files.sockets.receive(id, ReceiveRequest { room: room - done, peeks, waits, take: &mut take })
         });
@@ -268,7 +268,7 @@ impl CallOperations for SocketId {
 /// # Errors
 /// Those of `recv`.
 pub fn read(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, Errno> {
-    if Cursor::length(ranges) == 0 {
+    if BufferCursor::length(ranges) == 0 {
         return Ok(0);
     }
     let received = receive(system, fd, ranges, 0)?;

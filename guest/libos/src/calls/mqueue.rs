@@ -11,7 +11,7 @@ use crate::credentials::Owner;
 use crate::credentials::{READ, WRITE};
 use crate::errno::Errno;
 use crate::files::OpenFile;
-use crate::files::mqueue::{COOKIE, MessageQueue, MessageQueueId, Notice, NotificationReason, NotifyTarget};
+use crate::files::mqueue::{COOKIE, MessageQueue, MessageQueueId, NotificationReason, NotifyMethod, NotifyTarget};
 use crate::signals::Signal;
 use crate::signals::info::SigInfo;
 use crate::system::System;
@@ -139,14 +139,14 @@ pub fn mq_timedsend(system: &mut System, [fd, address, bytes, priority, timeout,
     let is_awaited = !system.waiters_on(Channel::Receivers(id.number())).is_empty();
     let queue = system.files.queues.get_mut(id)?;
     // A waiting receiver takes the message, and no notification is sent.
-    let listener = if queue.count() == 1 && !is_awaited { queue.listener.take() } else { None };
-    match listener {
-        Some(NotifyTarget { process, notice: Notice::Signal(signal, value) }) => {
+    let notify_target = if queue.count() == 1 && !is_awaited { queue.notify_target.take() } else { None };
+    match notify_target {
+        Some(NotifyTarget { process, notice: NotifyMethod::Signal(signal, value) }) => {
             let info = SigInfo::sent(signal, SI_MESGQ, system.process.number, system.user()).with_value(value);
             // A signal is lost if too many are pending, as on Linux.
             let _ = system.send(process, info);
         }
-        Some(NotifyTarget { notice: Notice::Socket(socket, cookie), .. }) => {
+        Some(NotifyTarget { notice: NotifyMethod::Socket(socket, cookie), .. }) => {
             system.files.notify_by_socket(socket, cookie, NotificationReason::Message)
         }
         _ => {}
@@ -191,13 +191,13 @@ pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, 
         let [value, kind] = words(event)?;
         match (kind >> 32) as u32 {
             // Signal number 0: none is sent.
-            SIGEV_SIGNAL if kind as u32 == 0 => Some(Notice::Nothing),
-            SIGEV_SIGNAL => Some(Notice::Signal(Signal::from_number(u64::from(kind as u32))?, value)),
-            SIGEV_NONE => Some(Notice::Nothing),
+            SIGEV_SIGNAL if kind as u32 == 0 => Some(NotifyMethod::Nothing),
+            SIGEV_SIGNAL => Some(NotifyMethod::Signal(Signal::from_number(u64::from(kind as u32))?, value)),
+            SIGEV_NONE => Some(NotifyMethod::Nothing),
             SIGEV_THREAD => {
                 let mut cookie = [0; COOKIE];
                 user::read(value, &mut cookie)?;
-                Some(Notice::Socket(system.files.notice_socket(u64::from(kind as u32))?, cookie))
+                Some(NotifyMethod::Socket(system.files.notice_socket(u64::from(kind as u32))?, cookie))
             }
             _ => return Err(Errno::EINVAL),
         }
@@ -207,8 +207,8 @@ pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, 
     let queue = system.files.queues.get_mut(id)?;
     match wanted {
         None => system.files.stop_listening(id, process),
-        Some(_) if queue.listener.is_some() => return Err(Errno::EBUSY),
-        Some(notice) => queue.listener = Some(NotifyTarget { process, notice }),
+        Some(_) if queue.notify_target.is_some() => return Err(Errno::EBUSY),
+        Some(notice) => queue.notify_target = Some(NotifyTarget { process, notice }),
     }
     Ok(0)
 }

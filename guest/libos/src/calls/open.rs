@@ -10,7 +10,7 @@ use crate::credentials::Owner;
 use crate::credentials::WRITE;
 use crate::errno::Errno;
 use crate::files::edge::EventTimes;
-use crate::files::event::Event;
+use crate::files::eventfd::EventCounter;
 use crate::files::pipe_file::PipeFile;
 use crate::files::regular_file::RegularFile;
 use crate::files::status::time;
@@ -216,7 +216,7 @@ pub fn eventfd2(system: &mut System, [count, flags, ..]: [u64; 6]) -> Result<u64
     if flags & !(EFD_SEMAPHORE | O_NONBLOCK | O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    let event = Event { count: u64::from(count as u32), one_by_one: flags & EFD_SEMAPHORE != 0, event_times: EventTimes::default() };
+    let event = EventCounter { count: u64::from(count as u32), one_by_one: flags & EFD_SEMAPHORE != 0, event_times: EventTimes::default() };
     let file = OpenFile::new(event, flags & O_NONBLOCK | O_RDWR);
     system.files.insert(file, flags & O_CLOEXEC != 0)
 }

@@ -28,7 +28,7 @@ pub fn pidfd_open(system: &mut System, [number, flags, ..]: [u64; 6]) -> Result<
 /// The process of a pidfd, unless it is gone.
 fn process(system: &System, fd: u64) -> Result<Pid, Errno> {
     let watched = system.files.watched_process(fd)?;
-    if watched.fate == PidState::Gone { Err(Errno::ESRCH) } else { Ok(watched.process) }
+    if watched.state == PidState::Gone { Err(Errno::ESRCH) } else { Ok(watched.process) }
 }
 
 /// The process that a signal through a descriptor is for, and whether it is gone. The process's directory in `/proc` serves, too.
@@ -39,7 +39,7 @@ fn receiver(system: &System, fd: u64) -> Result<(Pid, bool), Errno> {
         return Ok((process, system.process_of(process).is_none()));
     }
     let watched = system.files.watched_process(fd)?;
-    Ok((watched.process, watched.fate == PidState::Gone))
+    Ok((watched.process, watched.state == PidState::Gone))
 }
 
 /// `pidfd_send_signal(fd, signal, information, flags)`.

@@ -64,10 +64,10 @@ fn poll_until(system: &mut System, descriptors: u64, count: u64, deadline: u64) 
 /// # Errors
 /// `EINTR`: a signal came first.
 fn wait(system: &mut System, queries: &[PollQuery], deadline: u64, reported: impl Fn(u16) -> u16) -> Result<Vec<u16>, Errno> {
-    let asks_input = system.files.ask_input(queries);
+    let asks_input = system.files.polls_console_input(queries);
     let answers = |system: &mut System| {
         system.refresh_readiness(asks_input);
-        let ready = system.files.answers(queries);
+        let ready = system.files.poll_all(queries);
         ready.iter().zip(queries).map(|(ready, query)| ready & reported(query.wanted)).collect::<Vec<_>>()
     };
     let channels: Vec<Channel> = queries.iter().flat_map(|query| system.files.channels(query.fd.into())).collect();

@@ -212,7 +212,7 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
         P_PIDFD => {
             let watched = system.files.watched_process(number.into())?;
             at_once |= !system.files.raw_file(number.into())?.waits();
-            if watched.fate == PidState::Gone {
+            if watched.state == PidState::Gone {
                 return Err(Errno::ECHILD);
             }
             WaitTarget::Process(watched.process)

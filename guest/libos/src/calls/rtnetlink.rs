@@ -12,7 +12,7 @@ use super::interfaces::{Interface, TX_QUEUE_LENGTH, interfaces};
 use crate::errno::Errno;
 use crate::files::socket::SocketId;
 use crate::files::socket::address::Address;
-use crate::files::socket::cursor::Cursor;
+use crate::files::socket::cursor::BufferCursor;
 use crate::files::socket::inet::InetState;
 use crate::files::socket::names::{CARD, LOOPBACK};
 use crate::system::System;
@@ -33,12 +33,12 @@ const REQUEST_MAX: usize = 4096;
 /// # Errors
 /// `EFAULT`, `EMSGSIZE`, `ENOMEM`.
 pub fn send(system: &mut System, id: SocketId, ranges: &[UserRange]) -> Result<u64, Errno> {
-    let length = Cursor::length(ranges);
+    let length = BufferCursor::length(ranges);
     if length > REQUEST_MAX {
         return Err(Errno::EMSGSIZE);
     }
     let mut request = vec![0; length];
-    if Cursor::new(ranges, 0).fill(&mut request) < length {
+    if BufferCursor::new(ranges, 0).fill(&mut request) < length {
         return Err(Errno::EFAULT);
     }
     let sockets = &mut system.files.sockets;

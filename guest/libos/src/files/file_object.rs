@@ -6,7 +6,7 @@ use super::char_device::MemoryDevice;
 use super::console_file::ConsoleFile;
 use super::directory_file::{DirectoryFile, PathFile};
 use super::epoll::EpollId;
-use super::event::Event;
+use super::eventfd::EventCounter;
 use super::file_operations::FileOperations;
 use super::inotify::InotifyId;
 use super::mqueue::MessageQueueId;
@@ -83,7 +83,7 @@ file_types! {
     /// An end of a pipe or FIFO.
     Pipe(PipeFile),
     /// An event counter (`eventfd`).
-    Event(Event),
+    EventCounter(EventCounter),
     /// A timer (`timerfd`).
     Timer(TimerId),
     /// An epoll instance.

@@ -28,17 +28,17 @@ const HEADER: usize = 16;
 
 /// A queued event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Event {
+struct InotifyEvent {
     watch: i32,
     mask: u32,
     cookie: u32,
     name: Box<[u8]>,
 }
 
-impl Event {
+impl InotifyEvent {
     /// The event that others were lost.
-    fn overflow() -> Event {
-        Event { watch: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Box::default() }
+    fn overflow() -> InotifyEvent {
+        InotifyEvent { watch: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Box::default() }
     }
 
     fn size(&self) -> usize {
@@ -68,7 +68,7 @@ struct Watch {
 pub struct Inotify {
     watches: BTreeMap<i32, Watch>,
     last: i32,
-    queue: VecDeque<Event>,
+    queue: VecDeque<InotifyEvent>,
     /// When the last event arrived.
     pub event_times: EventTimes,
 }
@@ -101,7 +101,7 @@ impl Inotify {
     /// `EINVAL`: it does not exist.
     pub fn remove(&mut self, number: i32) -> Result<(), Errno> {
         self.watches.remove(&number).ok_or(Errno::EINVAL)?;
-        self.push(Event { watch: number, mask: IN_IGNORED, cookie: 0, name: Box::default() });
+        self.push(InotifyEvent { watch: number, mask: IN_IGNORED, cookie: 0, name: Box::default() });
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl Inotify {
         if is_excluded || watch.mask & mask & IN_ALL_EVENTS == 0 {
             return;
         }
-        self.push(Event { watch: number, mask, cookie, name: name.into() });
+        self.push(InotifyEvent { watch: number, mask, cookie, name: name.into() });
         if watch.mask & IN_ONESHOT != 0 {
             // It existed a moment ago.
             let _ = self.remove(number);
@@ -129,11 +129,11 @@ impl Inotify {
     }
 
     /// Queues an event, unless it equals the last one.
-    fn push(&mut self, event: Event) {
+    fn push(&mut self, event: InotifyEvent) {
         if self.queue.back() == Some(&event) && event.mask & IN_IGNORED == 0 {
             return;
         }
-        let lost = Event::overflow();
+        let lost = InotifyEvent::overflow();
         if self.queue.len() < QUEUE_MAX {
             self.queue.push_back(event);
         } else if self.queue.back() != Some(&lost) {
@@ -147,7 +147,7 @@ impl Inotify {
     /// Records that events were lost, if it watches anything.
     fn note_overflow(&mut self) {
         if !self.watches.is_empty() {
-            self.push(Event::overflow());
+            self.push(InotifyEvent::overflow());
         }
     }
 
@@ -170,7 +170,7 @@ impl Inotify {
     /// Bytes available for reading.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.iter().map(Event::size).sum()
+        self.queue.iter().map(InotifyEvent::size).sum()
     }
 
     /// Its `poll` events.

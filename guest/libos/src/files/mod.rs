@@ -13,7 +13,8 @@ mod devtmpfs;
 pub mod directory_file;
 pub mod edge;
 pub mod epoll;
-pub mod event;
+pub mod epoll_file;
+pub mod eventfd;
 pub mod export;
 pub mod file_object;
 pub mod file_operations;
@@ -28,7 +29,6 @@ mod notify;
 pub mod open;
 mod operator_files;
 pub mod pando_file;
-mod passing;
 pub mod pidfd;
 pub mod pipe;
 pub mod pipe_file;
@@ -40,6 +40,7 @@ pub mod pty_file;
 pub mod readahead;
 pub mod readiness;
 pub mod regular_file;
+mod scm_rights;
 mod seek;
 pub mod sharing;
 pub mod signal_file;
@@ -51,7 +52,6 @@ pub mod timerfd;
 pub mod transfer;
 pub mod tree;
 pub mod user_copy;
-pub mod watch;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -186,7 +186,7 @@ pub struct Files {
     /// All epoll instances.
     pub epolls: Epolls,
     /// All pidfds.
-    pub watched: PidFiles,
+    pub pidfds: PidFiles,
     /// Open files of `/dev/cells`.
     pub cells_files: CellsFiles,
     /// All POSIX message queues.
@@ -242,7 +242,7 @@ impl Files {
             pipes: Pipes::default(),
             timers: TimerFiles::default(),
             epolls: Epolls::default(),
-            watched: PidFiles::default(),
+            pidfds: PidFiles::default(),
             cells_files: CellsFiles::default(),
             queues: MessageQueues::default(),
             inotifies: Inotifies::default(),

@@ -40,7 +40,7 @@ pub const COOKIE: usize = 32;
 
 /// How a process is notified of a message in an empty queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum NotifyMethod {
     /// Not at all; this only prevents others from registering.
     Nothing,
     /// By a signal with this value.
@@ -49,14 +49,14 @@ pub enum Notice {
     Socket(SocketId, [u8; COOKIE]),
 }
 
-impl Notice {
+impl NotifyMethod {
     /// Linux's number of the kind.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
-            Notice::Signal(..) => 0,
-            Notice::Nothing => 1,
-            Notice::Socket(..) => 2,
+            NotifyMethod::Signal(..) => 0,
+            NotifyMethod::Nothing => 1,
+            NotifyMethod::Socket(..) => 2,
         }
     }
 }
@@ -76,7 +76,7 @@ pub struct NotifyTarget {
     /// The process.
     pub process: Pid,
     /// How it is notified.
-    pub notice: Notice,
+    pub notice: NotifyMethod,
 }
 
 /// A message queue.
@@ -91,7 +91,7 @@ pub struct MessageQueue {
     /// Messages by priority.
     messages: BTreeMap<u32, VecDeque<Vec<u8>>>,
     /// The process to notify of the next message.
-    pub listener: Option<NotifyTarget>,
+    pub notify_target: Option<NotifyTarget>,
     /// It has a name.
     is_named: bool,
     /// The number of open files that refer to it.
@@ -110,7 +110,7 @@ impl MessageQueue {
             count_max,
             bytes_max,
             messages,
-            listener: None,
+            notify_target: None,
             is_named: true,
             opened: 0,
             event_times: EventTimes::default(),
@@ -127,9 +127,9 @@ impl MessageQueue {
     #[must_use]
     pub fn text(&self) -> String {
         let bytes: usize = self.messages.values().flatten().map(Vec::len).sum();
-        let (kind, signal, process) = match self.listener {
+        let (kind, signal, process) = match self.notify_target {
             Some(NotifyTarget { process, notice }) => {
-                (notice.number(), if let Notice::Signal(signal, _) = notice { signal.0 } else { 0 }, process)
+                (notice.number(), if let NotifyMethod::Signal(signal, _) = notice { signal.0 } else { 0 }, process)
             }
             None => (0, 0, 0),
         };
@@ -252,9 +252,9 @@ impl MessageQueues {
     }
 
     /// Removes the registration of a process. Returns how it was to be notified.
-    fn stop_listening(&mut self, id: MessageQueueId, process: Pid) -> Option<Notice> {
+    fn stop_listening(&mut self, id: MessageQueueId, process: Pid) -> Option<NotifyMethod> {
         let queue = self.all.get_mut(&id)?;
-        queue.listener.take_if(|listener| listener.process == process).map(|listener| listener.notice)
+        queue.notify_target.take_if(|notify_target| notify_target.process == process).map(|notify_target| notify_target.notice)
     }
 }
 
@@ -308,15 +308,15 @@ impl Files {
     }
 
     /// Sends a notification through a socket. It is lost if the socket is closed or memory is short.
-    pub fn notify_by_socket(&mut self, id: SocketId, mut cookie: [u8; COOKIE], fate: NotificationReason) {
-        cookie[COOKIE - 1] = fate as u8;
+    pub fn notify_by_socket(&mut self, id: SocketId, mut cookie: [u8; COOKIE], reason: NotificationReason) {
+        cookie[COOKIE - 1] = reason as u8;
         let _ = self.sockets.answer(id, Address::Netlink(0), &cookie);
         self.changed.push(Channel::Sockets);
     }
 
     /// Removes a process's registration when it closes the queue or unregisters.
     pub fn stop_listening(&mut self, id: MessageQueueId, process: Pid) {
-        if let Some(Notice::Socket(socket, cookie)) = self.queues.stop_listening(id, process) {
+        if let Some(NotifyMethod::Socket(socket, cookie)) = self.queues.stop_listening(id, process) {
             self.notify_by_socket(socket, cookie, NotificationReason::Removed);
         }
     }

@@ -37,7 +37,7 @@ pub struct PidFile {
     /// Its number.
     pub process: Pid,
     /// Its state.
-    pub fate: PidState,
+    pub state: PidState,
     /// When it ended.
     pub event_times: EventTimes,
 }
@@ -46,7 +46,7 @@ impl PidFile {
     /// Its `poll` events.
     #[must_use]
     pub fn ready(&self) -> u16 {
-        if self.fate == PidState::Runs { 0 } else { READING }
+        if self.state == PidState::Runs { 0 } else { READING }
     }
 }
 
@@ -58,14 +58,14 @@ pub struct PidFiles {
 }
 
 impl PidFiles {
-    pub(super) fn create(&mut self, process: Pid, fate: PidState) -> PidFileId {
+    pub(super) fn create(&mut self, process: Pid, state: PidState) -> PidFileId {
         // Numbers wrap around after 2^32 pidfds; those in use are skipped.
         while self.all.contains_key(&PidFileId(self.next_id)) {
             self.next_id = self.next_id.wrapping_add(1);
         }
         let id = PidFileId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
-        self.all.insert(id, PidFile { process, fate, event_times: EventTimes::default() });
+        self.all.insert(id, PidFile { process, state, event_times: EventTimes::default() });
         id
     }
 
@@ -82,13 +82,13 @@ impl PidFiles {
         self.all.get(&id).ok_or(Errno::EBADF)
     }
 
-    pub(super) fn become_of(&mut self, process: Pid, fate: PidState) -> bool {
+    pub(super) fn set_state(&mut self, process: Pid, state: PidState) -> bool {
         let mut is_watched = false;
-        for watched in self.all.values_mut().filter(|watched| watched.process == process && watched.fate != PidState::Gone) {
-            if watched.fate == PidState::Runs {
+        for watched in self.all.values_mut().filter(|watched| watched.process == process && watched.state != PidState::Gone) {
+            if watched.state == PidState::Runs {
                 watched.event_times.input();
             }
-            watched.fate = fate;
+            watched.state = state;
             is_watched = true;
         }
         is_watched
@@ -101,8 +101,8 @@ impl FileOperations for PidFileId {
     }
 
     fn show_fdinfo(&self, files: &Files, text: &mut String) {
-        if let Ok(PidFile { process, fate, .. }) = files.watched.get(*self) {
-            let process = if *fate == PidState::Gone { -1 } else { process.cast_signed() };
+        if let Ok(PidFile { process, state, .. }) = files.pidfds.get(*self) {
+            let process = if *state == PidState::Gone { -1 } else { process.cast_signed() };
             // A string takes everything.
             let _ = write!(text, "Pid:\t{process}\nNSpid:\t{process}\n");
         }
@@ -113,19 +113,19 @@ impl FileOperations for PidFileId {
     }
 
     fn poll(&self, files: &Files, _file: &OpenFile) -> u16 {
-        files.watched.get(*self).map_or(0, PidFile::ready)
+        files.pidfds.get(*self).map_or(0, PidFile::ready)
     }
 
     fn add_channels(&self, files: &Files, _number: usize, channels: &mut Vec<Channel>) {
-        channels.extend(files.watched.get(*self).map(|watched| Channel::Ended(watched.process)));
+        channels.extend(files.pidfds.get(*self).map(|watched| Channel::Ended(watched.process)));
     }
 
     fn event_times(&self, files: &Files, _file: &OpenFile) -> EventTimes {
-        files.watched.get(*self).map_or_else(|_| EventTimes::default(), |watched| watched.event_times)
+        files.pidfds.get(*self).map_or_else(|_| EventTimes::default(), |watched| watched.event_times)
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
-        files.watched.remove(*self);
+        files.pidfds.remove(*self);
         Vec::new()
     }
 }
@@ -136,7 +136,7 @@ impl Files {
     /// # Errors
     /// `EMFILE`.
     pub fn open_process(&mut self, process: Pid, has_ended: bool, flags: u64) -> Result<u64, Errno> {
-        let id = self.watched.create(process, if has_ended { PidState::Ended } else { PidState::Runs });
+        let id = self.pidfds.create(process, if has_ended { PidState::Ended } else { PidState::Runs });
         self.insert(OpenFile::new(id, O_RDWR | flags & O_NONBLOCK), true)
     }
 
@@ -145,12 +145,12 @@ impl Files {
     /// # Errors
     /// `EBADF`: the descriptor is none.
     pub fn watched_process(&self, fd: u64) -> Result<PidFile, Errno> {
-        self.watched.get(self.raw_file(fd)?.downcast::<PidFileId>().ok_or(Errno::EBADF)?).copied()
+        self.pidfds.get(self.raw_file(fd)?.downcast::<PidFileId>().ok_or(Errno::EBADF)?).copied()
     }
 
     /// Records a state change of a process in its pidfds.
-    pub fn notify_exit(&mut self, process: Pid, fate: PidState) {
-        if self.watched.become_of(process, fate) {
+    pub fn notify_exit(&mut self, process: Pid, state: PidState) {
+        if self.pidfds.set_state(process, state) {
             self.changed.push(Channel::Ended(process));
         }
     }
@@ -177,9 +177,9 @@ mod tests {
     fn a_reused_process_id_names_another_process() {
         let mut all = PidFiles::default();
         let first = all.create(7, PidState::Runs);
-        assert!(all.become_of(7, PidState::Ended) && all.become_of(7, PidState::Gone) && !all.become_of(7, PidState::Ended));
+        assert!(all.set_state(7, PidState::Ended) && all.set_state(7, PidState::Gone) && !all.set_state(7, PidState::Ended));
         let second = all.create(7, PidState::Runs);
-        assert_eq!((all.get(first).map(|one| one.fate), all.get(second).map(|one| one.fate)), (Ok(PidState::Gone), Ok(PidState::Runs)));
+        assert_eq!((all.get(first).map(|one| one.state), all.get(second).map(|one| one.state)), (Ok(PidState::Gone), Ok(PidState::Runs)));
         assert!(all.get(first).is_ok_and(|one| one.ready() != 0) && all.get(second).is_ok_and(|one| one.ready() == 0));
         all.remove(first);
         assert!(all.get(first).is_err());

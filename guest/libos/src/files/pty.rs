@@ -52,7 +52,7 @@ pub struct Pty {
     slaves: Option<u32>,
     /// The master end is closed.
     hung_up: bool,
-    pulses: [EventTimes; 2],
+    event_times: [EventTimes; 2],
 }
 
 impl Pty {
@@ -77,7 +77,7 @@ impl Pty {
     /// Adds bytes to the output unprocessed. An echo that does not fit is lost.
     pub fn push_output(&mut self, bytes: &[u8]) {
         self.output.extend(&bytes[..bytes.len().min(self.room())]);
-        self.pulses[0].input();
+        self.event_times[0].input();
     }
 
     /// Returns at most so many bytes of output to the master, at least one.
@@ -88,7 +88,7 @@ impl Pty {
         if self.output.is_empty() {
             return Err(if self.slaves == Some(0) { Errno::EIO } else { Errno::EAGAIN });
         }
-        self.pulses[1].output();
+        self.event_times[1].output();
         let kind = self.packets.then_some(DATA);
         let room = room.saturating_sub(usize::from(self.packets));
         Ok(kind.into_iter().chain(self.output.drain(..room.min(self.output.len()))).collect())
@@ -104,19 +104,19 @@ impl Pty {
     /// Consumes output that was copied before.
     pub fn skip_output(&mut self, bytes: usize) {
         self.output.drain(..bytes.min(self.output.len()));
-        self.pulses[1].output();
+        self.event_times[1].output();
     }
 
     /// Discards unread output.
     pub fn drop_output(&mut self) {
         self.output.clear();
-        self.pulses[1].output();
+        self.event_times[1].output();
     }
 
     /// Discards recently written output that has not reached the master yet.
     pub fn drop_written(&mut self) {
         self.output.truncate(KEPT);
-        self.pulses[1].output();
+        self.event_times[1].output();
     }
 
     /// Free space of the input buffer in bytes.
@@ -137,7 +137,7 @@ impl Pty {
         if keys.is_empty() {
             return None;
         }
-        let [master, slave] = &mut self.pulses;
+        let [master, slave] = &mut self.event_times;
         master.output();
         slave.input();
         Some(self.terminal.typed(&keys))
@@ -147,7 +147,7 @@ impl Pty {
     pub fn drop_typed(&mut self) {
         self.keys.clear();
         self.terminal.input.flush();
-        self.pulses[0].output();
+        self.event_times[0].output();
     }
 
     /// The `poll` events of an end.
@@ -179,11 +179,11 @@ impl Pty {
     /// When an end last became ready.
     #[must_use]
     pub fn event_times(&self, end: PtyEnd) -> EventTimes {
-        self.pulses[end as usize]
+        self.event_times[end as usize]
     }
 
     fn other(&mut self) {
-        self.pulses.iter_mut().for_each(EventTimes::other);
+        self.event_times.iter_mut().for_each(EventTimes::other);
     }
 }
 
@@ -238,7 +238,7 @@ impl Ptys {
             packets: false,
             slaves: None,
             hung_up: false,
-            pulses: Default::default(),
+            event_times: Default::default(),
         };
         self.ptys.insert(id, pty);
     }

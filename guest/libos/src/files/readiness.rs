@@ -62,8 +62,8 @@ impl Files {
 
     /// Whether any query depends on the console's input.
     #[must_use]
-    pub fn ask_input(&self, questions: &[PollQuery]) -> bool {
-        questions
+    pub fn polls_console_input(&self, queries: &[PollQuery]) -> bool {
+        queries
             .iter()
             .any(|question| question.wanted & READING != 0 && self.raw_file(question.fd.into()).is_ok_and(|file| self.is_input(file)))
     }
@@ -75,7 +75,7 @@ impl Files {
 
     /// The answers to all queries.
     #[must_use]
-    pub fn answers(&self, questions: &[PollQuery]) -> Vec<u16> {
-        questions.iter().map(|question| self.ready(*question)).collect()
+    pub fn poll_all(&self, queries: &[PollQuery]) -> Vec<u16> {
+        queries.iter().map(|question| self.ready(*question)).collect()
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Usually it needs no file: it lies in the shared segment, or belongs to one process alone. It becomes a file when a process moves
 //! pages that others share, and when a process that has such memory outside the segment forks. Then its mappings may lie at different
-//! addresses, and are synchronised like those of other files ([`crate::mapped`]).
+//! addresses, and are synchronised like those of other files ([`crate::mapped_files`]).
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -79,7 +79,7 @@ impl System {
         self.terminal.ended = false;
         // The file servers are the source's.
         self.files.mounts.disconnect();
-        self.files.saw_clone();
+        self.files.note_clone();
         self.memory.note_clone();
         self.boot_id = None;
         self.jobs.abandon(&mut self.files);

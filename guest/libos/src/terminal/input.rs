@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::latin;
-use super::output::{Cursor, continues, tab};
+use super::output::{ScreenCursor, continues, tab};
 use super::settings::{Character, Settings};
 use crate::signals::Signal;
 use crate::uapi::{
@@ -58,9 +58,9 @@ pub struct Input {
     /// Output is stopped (`^S`).
     pub stopped: bool,
     /// The cursor's position.
-    pub cursor: Cursor,
+    pub cursor: ScreenCursor,
     /// Its position before the latest keys.
-    previous_cursor: Cursor,
+    previous_cursor: ScreenCursor,
 }
 
 impl Input {

@@ -21,14 +21,14 @@ pub(super) fn tab(column: usize) -> usize {
 
 /// The cursor's position, as far as the line discipline can follow it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cursor {
+pub struct ScreenCursor {
     /// Its column.
     pub column: usize,
     /// The column at which the line that is being typed began.
     pub start: usize,
 }
 
-impl Cursor {
+impl ScreenCursor {
     /// Appends the output for a byte to `to`.
     pub fn write(&mut self, settings: &Settings, byte: u8, to: &mut Vec<u8>) {
         if !settings.writes(OPOST) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading and writing the files of `/proc`.
 
-mod mapped;
-mod mounted;
+mod maps;
+mod mounts;
 mod net;
 mod process;
 mod processor;

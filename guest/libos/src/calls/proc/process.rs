@@ -8,7 +8,7 @@ use core::fmt::Write;
 
 use pando_abi::PAGE_SIZE;
 
-use super::{mapped, mounted, net, strings};
+use super::{maps, mounts, net, strings};
 use crate::credentials::IdSet;
 use crate::errno::Errno;
 use crate::files::ProcessFiles;
@@ -70,7 +70,7 @@ impl<'a> ProcSubject<'a> {
             ProcText::Comm => [self.name(), b"\n"].concat(),
             ProcText::Fixed(text) => text.as_bytes().to_vec(),
             ProcText::Maps | ProcText::DetailedMaps => {
-                self.memory.map(|memory| mapped::maps(&self.system.files, memory, which == ProcText::DetailedMaps)).unwrap_or_default()
+                self.memory.map(|memory| maps::maps(&self.system.files, memory, which == ProcText::DetailedMaps)).unwrap_or_default()
             }
             ProcText::Status => self.status().into_bytes(),
             ProcText::Stat => self.stat().into_bytes(),
@@ -79,8 +79,8 @@ impl<'a> ProcSubject<'a> {
                 format!("{pages} {resident} 0 0 0 {pages} 0\n").into_bytes()
             }
             ProcText::Limits => limits(&process.limits).into_bytes(),
-            ProcText::Mounts => mounted::mounts(self.system, false),
-            ProcText::MountInfo => mounted::mounts(self.system, true),
+            ProcText::Mounts => mounts::mounts(self.system, false),
+            ProcText::MountInfo => mounts::mounts(self.system, true),
             ProcText::InputOutput => {
                 b"rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n".to_vec()
             }

@@ -5,17 +5,17 @@ use pando_rt::user::{self, UserRange};
 
 /// A position in a list of buffers.
 #[derive(Debug)]
-pub struct Cursor<'a> {
+pub struct BufferCursor<'a> {
     ranges: &'a [UserRange],
     /// Completed bytes of the first buffer.
     done: u64,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> BufferCursor<'a> {
     /// A cursor after so many bytes.
     #[must_use]
-    pub fn new(ranges: &'a [UserRange], skipped: u64) -> Cursor<'a> {
-        let mut cursor = Cursor { ranges, done: skipped };
+    pub fn new(ranges: &'a [UserRange], skipped: u64) -> BufferCursor<'a> {
+        let mut cursor = BufferCursor { ranges, done: skipped };
         cursor.skip_completed();
         cursor
     }

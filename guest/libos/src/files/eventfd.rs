@@ -21,7 +21,7 @@ const COUNT_MAX: u64 = u64::MAX - 1;
 
 /// An event counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct EventCounter {
     /// Its count.
     pub count: u64,
     /// A read takes 1 rather than the whole count (`EFD_SEMAPHORE`).
@@ -30,7 +30,7 @@ pub struct Event {
     pub event_times: EventTimes,
 }
 
-impl Event {
+impl EventCounter {
     /// Reads and resets the count.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Event {
     }
 }
 
-impl FileOperations for Event {
+impl FileOperations for EventCounter {
     fn link_text(&self, _files: &Files, _file: &OpenFile) -> Result<Vec<u8>, Errno> {
         Ok(b"anon_inode:[eventfd]".to_vec())
     }
@@ -113,17 +113,17 @@ impl FileOperations for Event {
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, EventTimes};
+    use super::{EventCounter, EventTimes};
     use crate::errno::Errno;
 
     #[test]
     fn the_count_is_taken_at_once_or_one_by_one() {
-        let mut event = Event { count: 0, one_by_one: false, event_times: EventTimes::default() };
+        let mut event = EventCounter { count: 0, one_by_one: false, event_times: EventTimes::default() };
         assert_eq!(event.take(), Err(Errno::EAGAIN));
         assert_eq!((event.add(3), event.add(4), event.take()), (Ok(()), Ok(()), Ok(7)));
         assert_eq!(event.add(u64::MAX), Err(Errno::EINVAL));
         assert_eq!((event.add(u64::MAX - 1), event.add(1)), (Ok(()), Err(Errno::EAGAIN)));
-        event = Event { count: 2, one_by_one: true, event_times: EventTimes::default() };
+        event = EventCounter { count: 2, one_by_one: true, event_times: EventTimes::default() };
         assert_eq!((event.take(), event.take(), event.take()), (Ok(1), Ok(1), Err(Errno::EAGAIN)));
     }
 }

@@ -171,13 +171,13 @@ impl Files {
         let Some((file, _)) = self.open.get(number) else { return ReadyState::default() };
         ReadyState {
             ready: file.operations().poll(self, file),
-            event_times: self.pulse_of(file),
+            event_times: self.event_times_of(file),
             last_exclusive: self.epolls.last_exclusive(number),
         }
     }
 
     /// When an open file last became ready.
-    fn pulse_of(&self, file: &OpenFile) -> EventTimes {
+    fn event_times_of(&self, file: &OpenFile) -> EventTimes {
         file.operations().event_times(self, file)
     }
 
@@ -202,29 +202,29 @@ impl Files {
     }
 
     /// Records whether the console's input can be read.
-    pub fn saw_input(&mut self, ready: bool) {
+    pub fn note_input(&mut self, ready: bool) {
         self.input = if ready { self.input.or_else(|| Some(EventTimes::of_input(event_time::next_event_time()))) } else { None };
     }
 
     /// Records that bytes may have arrived at the console's input.
-    pub fn saw_more_input(&mut self) {
+    pub fn note_more_input(&mut self) {
         // The next check records that it became readable.
         self.input = None;
     }
 
     /// Records that the cell continues as a clone, whose console is another.
-    pub fn saw_clone(&mut self) {
+    pub fn note_clone(&mut self) {
         self.cloned.input();
-        self.saw_more_input();
+        self.note_more_input();
     }
 
     /// Records the pending signals, and when the last one arrived.
-    pub fn saw_signals(&mut self, pending: SignalSet, last: u64) {
+    pub fn note_signals(&mut self, pending: SignalSet, last: u64) {
         self.signals = (pending, EventTimes::of_input(last));
     }
 
     /// Records expired timers.
-    pub fn saw_time(&mut self) {
+    pub fn note_time(&mut self) {
         if self.timers.next().is_some() {
             self.timers.expire(clock::now());
         }
