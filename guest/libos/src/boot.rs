@@ -90,7 +90,7 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
         files.mount_live(path, time(clock::wall())).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
     for path in strings.take(boot_arguments.header.temporary as usize) {
-        files.separate(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
+        files.mount_tmpfs(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
     let header = boot_arguments.header;
     let raw = header.options & options::RAW_TERMINAL != 0;

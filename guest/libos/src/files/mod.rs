@@ -224,7 +224,7 @@ pub struct Files {
     /// The exports to the host.
     exports: Vec<Export>,
     /// The directory of the last path lookup.
-    recent: RefCell<LookupCache>,
+    lookup_cache: RefCell<LookupCache>,
     /// Readahead of volumes.
     readahead: Readahead,
     /// Open files with their reference counts.
@@ -261,7 +261,7 @@ impl Files {
             changed: Vec::new(),
             mounts: Mounts::default(),
             exports: Vec::new(),
-            recent: RefCell::default(),
+            lookup_cache: RefCell::default(),
             readahead: Readahead::default(),
             open: IdTable::default(),
         };

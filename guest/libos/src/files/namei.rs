@@ -201,13 +201,13 @@ impl Files {
         let mut walk = PathWalk::new(self, way, root);
         // Root needs no permission checks, so the directory found last time suffices.
         let split = split(path).filter(|_| way.resolve == 0 && self.current.credentials.is_capable(CAP_DAC_OVERRIDE));
-        let cached = split.and_then(|(above, _)| self.recent.borrow().directory((root, base), above, self.tree.changes()));
+        let cached = split.and_then(|(above, _)| self.lookup_cache.borrow().directory((root, base), above, self.tree.changes()));
         let found = match (split, cached) {
             (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,
             _ => walk.run(base, self.type_and_owner(base)?, path)?,
         };
         if let (Some((above, _)), None, Some(directory)) = (split, cached, walk.above.filter(|above| !self.is_live(*above))) {
-            self.recent.borrow_mut().note((root, base), above, directory, self.tree.changes());
+            self.lookup_cache.borrow_mut().note((root, base), above, directory, self.tree.changes());
         }
         if way.resolve & RESOLVE_NO_XDEV != 0 && found.inode.is_some_and(|inode| self.tree.volume_of(inode) != self.tree.volume_of(base)) {
             return Err(Errno::EXDEV);

@@ -152,10 +152,10 @@ impl Files {
     /// Makes a directory a file system of its own.
     ///
     /// # Errors
-    /// Those of path lookup and of [`Tree::separate`](super::tree::Tree::separate).
-    pub fn separate(&mut self, path: &[u8]) -> Result<(), Errno> {
+    /// Those of path lookup and of [`Tree::mount_tmpfs`](super::tree::Tree::mount_tmpfs).
+    pub fn mount_tmpfs(&mut self, path: &[u8]) -> Result<(), Errno> {
         let inode = self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?;
-        self.tree.separate(inode, path)
+        self.tree.mount_tmpfs(inode, path)
     }
 
     /// Forbids changes of a volume, by its mount point, or of a file of a volume.

@@ -44,20 +44,26 @@ impl PreparedProgram {
         self.main.source.blocks().map(|(first, _)| first)
     }
 
-    /// Maps the program into an empty address space, or into one where an earlier run has left its code. `scattered`: its addresses are
+    /// Maps the program into an empty address space, or into one where an earlier run has left its code. `is_randomized`: its addresses are
     /// randomised (ASLR).
     ///
     /// # Errors
     /// There is not enough memory or address space, or the program's file cannot be read.
-    pub fn load(&self, space: &mut AddressSpace, files: &Files, random: &mut Random, scattered: bool) -> Result<LoadedProgram, LoadError> {
-        let layout = if scattered { Layout::new(|count| random.below(count)) } else { Layout::new(|_| 0) };
+    pub fn load(
+        &self,
+        space: &mut AddressSpace,
+        files: &Files,
+        random: &mut Random,
+        is_randomized: bool,
+    ) -> Result<LoadedProgram, LoadError> {
+        let layout = if is_randomized { Layout::new(|count| random.below(count)) } else { Layout::new(|_| 0) };
         if space.program.is_some() {
             // The code stays where the earlier run had it.
             space.layout.break_gap = layout.break_gap;
         } else {
-            (space.layout, space.program) = (layout, self.first_block().filter(|_| scattered));
+            (space.layout, space.program) = (layout, self.first_block().filter(|_| is_randomized));
         }
-        let skip = if scattered { random.below(512) * 16 } else { 0 };
+        let skip = if is_randomized { random.below(512) * 16 } else { 0 };
         let main = self.main.executable.clone();
         let main = match main.load_alignment {
             Some(alignment) => {

@@ -20,8 +20,8 @@ impl System {
     /// # Errors
     /// Memory or the program's file failed.
     pub fn load(&mut self, prepared: PreparedProgram) -> Result<Registers, LoadError> {
-        let scattered = self.is_scattered();
-        let loaded = prepared.load(&mut self.memory, &self.files, &mut self.random, scattered)?;
+        let is_randomized = self.is_randomized();
+        let loaded = prepared.load(&mut self.memory, &self.files, &mut self.random, is_randomized)?;
         self.process.auxiliary = loaded.auxiliary;
         let name = prepared.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         self.thread.set_name(name);
@@ -30,7 +30,7 @@ impl System {
     }
 
     /// Whether the addresses of programs are randomised (ASLR).
-    fn is_scattered(&self) -> bool {
+    fn is_randomized(&self) -> bool {
         self.process.personality & ADDR_NO_RANDOMIZE == 0
     }
 
@@ -59,7 +59,7 @@ impl System {
     /// A space without program memory, or a clone of this program's zygote.
     fn space_for(&mut self, prepared: &PreparedProgram) -> Result<SpaceIndex, Errno> {
         // A debugger sees the program's code as it is in its file.
-        let program = prepared.first_block().filter(|_| self.is_scattered() && self.thread_table.is_none());
+        let program = prepared.first_block().filter(|_| self.is_randomized() && self.thread_table.is_none());
         let mut memory = program.and_then(|program| self.others.zygotes.find(program)).unwrap_or_else(|| {
             let patches = self.memory.patches.fresh();
             Box::new(AddressSpace::new(EMPTY_SPACE, patches))

@@ -112,7 +112,7 @@ impl HostState {
     }
 
     /// Marks everything sent as uncertain, so that it is sent again.
-    pub fn doubt(&mut self) {
+    pub fn invalidate(&mut self) {
         for file in self.paths.values_mut().flatten() {
             file.version = None;
         }

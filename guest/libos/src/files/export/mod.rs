@@ -31,7 +31,7 @@ use walk::{DirectoryState, Walk};
 const BUFFER: usize = 64 << 10;
 
 /// Preallocated, so that changes can be sent even if no memory is left.
-static ROOM: OnOwnPage<Global<[u8; BUFFER]>> = OnOwnPage(Global::new([0; BUFFER]));
+static RECORD_BUFFER: OnOwnPage<Global<[u8; BUFFER]>> = OnOwnPage(Global::new([0; BUFFER]));
 
 /// The exported tree or file.
 #[derive(Debug)]
@@ -57,9 +57,9 @@ pub struct Export {
 }
 
 /// The channel to the operator, which also carries the messages of live mounts.
-struct Operator<'a>(&'a mut Mounts);
+struct OperatorChannel<'a>(&'a mut Mounts);
 
-impl Channel for Operator<'_> {
+impl Channel for OperatorChannel<'_> {
     fn send(&mut self, bytes: &[u8]) {
         channel::send(bytes);
     }
@@ -123,7 +123,7 @@ impl Files {
         let Some(number) = self.exports.iter().position(is_it) else { return Ok(()) };
         let path = self.path_in_volume(fd, inode, volume);
         let mut mounts = core::mem::take(&mut self.mounts);
-        let done = ROOM.0.with(|room| self.sync_export(number, path.as_deref(), &mut Operator(&mut mounts), room));
+        let done = RECORD_BUFFER.0.with(|room| self.sync_export(number, path.as_deref(), &mut OperatorChannel(&mut mounts), room));
         self.mounts = mounts;
         done
     }
@@ -137,7 +137,7 @@ impl Files {
             return Ok(());
         }
         let mut mounts = core::mem::take(&mut self.mounts);
-        let done = ROOM.0.with(|room| self.sync_all_through(&mut Operator(&mut mounts), room));
+        let done = RECORD_BUFFER.0.with(|room| self.sync_all_through(&mut OperatorChannel(&mut mounts), room));
         self.mounts = mounts;
         done
     }

@@ -68,7 +68,7 @@ impl<'a> Records<'a> {
     ///
     /// # Errors
     /// `EIO`.
-    pub fn lost(&mut self, export: u32, path: &[u8], why: Errno) -> Result<(), Errno> {
+    pub fn report_unsent(&mut self, export: u32, path: &[u8], why: Errno) -> Result<(), Errno> {
         let entry = ExportedFile { export, size: why as u64, ..ExportedFile::default() };
         self.named(Kind::Lost, entry, &path[..path.len().min(MAX_PATH)], &[])
     }

@@ -41,7 +41,7 @@ pub struct Walk<'a> {
     host_state: &'a mut HostState,
     records: Records<'a>,
     /// Files of the volume have changed, possibly in directories whose own names have not.
-    scattered: bool,
+    has_nested_changes: bool,
     /// Directories whose names are to be visited.
     pending: Vec<(Box<[u8]>, DirectoryState)>,
     deletions: Vec<(Box<[u8]>, HostFile)>,
@@ -54,8 +54,18 @@ impl<'a> Walk<'a> {
     pub fn new(tree: &'a Tree, export: u32, volume: VolumeIndex, host_state: &'a mut HostState, records: Records<'a>) -> Walk<'a> {
         let is_changed = |id| FileVersion::of(tree, InodeRef::Node(id)).is_ok_and(|version| version.changed.is_some());
         let top = tree.volume(volume).map(|volume| volume.image.root());
-        let scattered = tree.nodes_of_inodes().any(|(inode, id)| inode.volume == volume && Ok(inode.nid) != top && is_changed(id));
-        Walk { tree, export, volume, host_state, records, scattered, pending: Vec::new(), deletions: Vec::new(), complete: Vec::new() }
+        let has_nested_changes = tree.nodes_of_inodes().any(|(inode, id)| inode.volume == volume && Ok(inode.nid) != top && is_changed(id));
+        Walk {
+            tree,
+            export,
+            volume,
+            host_state,
+            records,
+            has_nested_changes,
+            pending: Vec::new(),
+            deletions: Vec::new(),
+            complete: Vec::new(),
+        }
     }
 
     /// Sends the differences in a directory and below it; continues after errors.
@@ -116,12 +126,12 @@ impl<'a> Walk<'a> {
         }
         path.extend_from_slice(name);
         let found = match self.tree.kind(inode) {
-            _ if path.len() > MAX_PATH => self.lost(path, Errno::ENAMETOOLONG).map(|()| elsewhere),
+            _ if path.len() > MAX_PATH => self.report_unsent(path, Errno::ENAMETOOLONG).map(|()| elsewhere),
             Ok(FileType::Directory) => self.subdirectory(path, inode, original, deep),
             Ok(FileType::Regular | FileType::Symlink) => self.leaf(path, inode, original).map(|()| elsewhere),
             // Devices, FIFOs and sockets are not exported.
             Ok(_) => Ok(elsewhere),
-            Err(error) => self.lost(path, error).map(|()| elsewhere),
+            Err(error) => self.report_unsent(path, error).map(|()| elsewhere),
         };
         path.truncate(length);
         found
@@ -153,7 +163,7 @@ impl<'a> Walk<'a> {
             return Ok(here);
         }
         let untouched = matches!(inode, InodeRef::Image(image) if Some(image) == before);
-        if !untouched || self.scattered {
+        if !untouched || self.has_nested_changes {
             self.pending.push((path.into(), here));
         }
         if host.and_then(|file| file.version) != Some(version) {
@@ -178,8 +188,8 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// The reason.
-    fn lost(&mut self, path: &[u8], why: Errno) -> Result<(), Errno> {
-        self.records.lost(self.export, path, why).and(Err(why))
+    fn report_unsent(&mut self, path: &[u8], why: Errno) -> Result<(), Errno> {
+        self.records.report_unsent(self.export, path, why).and(Err(why))
     }
 
     /// Sends a file or a link, or reports that it cannot be sent.
@@ -187,7 +197,7 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// `EIO`.
     pub fn file(&mut self, path: &[u8], inode: InodeRef) -> Result<(), Errno> {
-        self.whole(path, inode).or_else(|error| self.lost(path, error))
+        self.whole(path, inode).or_else(|error| self.report_unsent(path, error))
     }
 
     fn whole(&mut self, path: &[u8], inode: InodeRef) -> Result<(), Errno> {
@@ -311,7 +321,7 @@ impl<'a> Walk<'a> {
         }
         outcome = outcome.and(self.records.sync());
         if outcome.is_err() {
-            self.host_state.doubt();
+            self.host_state.invalidate();
         }
         outcome
     }

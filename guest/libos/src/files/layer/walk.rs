@@ -46,7 +46,7 @@ struct Walk<'a> {
     changes: Vec<PathChange>,
     links: Links,
     /// Files of the volume have changed, possibly in directories whose own names have not.
-    is_scattered: bool,
+    has_nested_changes: bool,
     /// Directories whose names are to be visited: the directory now, and the one that the lower layers have there.
     pending: Vec<(Box<[u8]>, InodeRef, Option<ImageInode>)>,
 }
@@ -60,8 +60,8 @@ pub fn changes(tree: &Tree) -> Result<Vec<PathChange>, Errno> {
     let is_changed = |(inode, id): (ImageInode, NodeId)| {
         inode != top && inode.volume == VolumeIndex::ROOT && has_changed(tree, InodeRef::Node(id), Some(inode)) != Ok(false)
     };
-    let is_scattered = tree.nodes_of_inodes().any(is_changed);
-    let mut walk = Walk { tree, changes: Vec::new(), links: Links::default(), is_scattered, pending: Vec::new() };
+    let has_nested_changes = tree.nodes_of_inodes().any(is_changed);
+    let mut walk = Walk { tree, changes: Vec::new(), links: Links::default(), has_nested_changes, pending: Vec::new() };
     walk.pending.push((Box::default(), tree.real_inode(InodeRef::Image(top)), Some(top)));
     while let Some((path, directory, below)) = walk.pending.pop() {
         walk.visit(path.into_vec(), directory, below)?;
@@ -135,7 +135,7 @@ impl Walk<'_> {
                     self.add(&marker, ChangeKind::Whiteout)?;
                 }
                 let is_untouched = matches!(inode, InodeRef::Image(image) if Some(image) == merged);
-                if !is_untouched || self.is_scattered {
+                if !is_untouched || self.has_nested_changes {
                     room()?;
                     self.pending.push((path.into(), inode, merged));
                 }

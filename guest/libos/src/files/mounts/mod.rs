@@ -7,13 +7,13 @@
 //! is made again. Changes of names and attributes go to the server first ([`changes`]). Changes of content are made in the cache, and
 //! written back at the end of the call ([`content`]).
 
-pub mod answers;
 pub mod changes;
 pub mod content;
 mod evict;
 pub mod freshness;
 mod nodes;
 pub mod protocol;
+pub mod replies;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -222,7 +222,7 @@ impl Mounts {
         (opcode, nodeid, body): (u32, u64, &Body),
         names: impl FnOnce() -> Vec<ChangedName>,
     ) -> Result<Vec<u8>, Errno> {
-        let key = fold(opcode, nodeid, &body.0);
+        let key = request_hash(opcode, nodeid, &body.0);
         if let Some(outcome) = self.outcomes.remove(&thread)
             && outcome.key == key
         {
@@ -338,12 +338,12 @@ impl Mounts {
             }
             self.incoming.extend_from_slice(&piece[..count]);
             // Messages for mounts stay until they are read.
-            self.sort_out_syncs();
+            self.take_sync_replies();
         }
     }
 
     /// Takes the answers to [`Kind::Sync`] out of the bytes that have come.
-    fn sort_out_syncs(&mut self) {
+    fn take_sync_replies(&mut self) {
         let messages = self.take_messages();
         let rest = core::mem::take(&mut self.incoming);
         for message in messages {
@@ -358,7 +358,7 @@ impl Mounts {
 }
 
 /// A number that tells requests of a call apart (FNV-1a).
-fn fold(opcode: u32, nodeid: u64, body: &[u8]) -> u64 {
+fn request_hash(opcode: u32, nodeid: u64, body: &[u8]) -> u64 {
     let head = u64::from(opcode).to_le_bytes().into_iter().chain(nodeid.to_le_bytes());
     head.chain(body.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

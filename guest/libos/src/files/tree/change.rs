@@ -198,7 +198,7 @@ impl Tree {
     ///
     /// # Errors
     /// `ENOTDIR`, `ENOSPC`, `EIO`; `ENOMEM`: there are too many volumes.
-    pub fn separate(&mut self, directory: InodeRef, path: &[u8]) -> Result<(), Errno> {
+    pub fn mount_tmpfs(&mut self, directory: InodeRef, path: &[u8]) -> Result<(), Errno> {
         let root = self.copy_up(directory)?;
         let parent = self.node(root)?.directory()?.parent;
         let (before, volume) = (self.node(root)?.volume, self.add_volume(parent)?);

@@ -65,7 +65,7 @@ impl Files {
         Some(match &miss {
             CacheMiss::Name(directory, name) => {
                 let last = self.request_file((mount, nodeid), *directory, name, Validity { at: now, until: 0 });
-                self.look_ahead((mount, nodeid), *directory, name, now);
+                self.prefetch_names((mount, nodeid), *directory, name, now);
                 return Some(last);
             }
             CacheMiss::Attributes(_) => {
@@ -77,7 +77,7 @@ impl Files {
             CacheMiss::Target(_) => mounts.request(mount, FUSE_READLINK, nodeid, &Body::default(), Purpose::Cache(miss, now)),
             CacheMiss::Content(_, offset, length) => {
                 let last = self.request_content((mount, nodeid), id, *offset, *length, now);
-                self.look_ahead_of(mount, id, now);
+                self.prefetch_content(mount, id, now);
                 return last;
             }
             CacheMiss::Handle(_) | CacheMiss::Writes(_) => return None,
@@ -86,7 +86,7 @@ impl Files {
 
     /// Queues the requests for files that a program will ask for next: if it has asked for files of a directory in the order of their
     /// listing, those that follow `name`.
-    fn look_ahead(&mut self, server: (u8, u64), directory: NodeId, name: &[u8], now: u64) {
+    fn prefetch_names(&mut self, server: (u8, u64), directory: NodeId, name: &[u8], now: u64) {
         let number = self.tree.node(directory).ok().and_then(|node| node.directory().ok()?.number(name));
         let Some(number) = number else { return self.mounts.named = None };
         let before = self.mounts.named.filter(|before| before.directory == directory);
@@ -134,7 +134,7 @@ impl Files {
     }
 
     /// The same for a small file whose content is asked for.
-    fn look_ahead_of(&mut self, mount: u8, id: NodeId, now: u64) {
+    fn prefetch_content(&mut self, mount: u8, id: NodeId, now: u64) {
         let Some(live) = self.tree.node(id).ok().and_then(|node| node.live.as_deref()) else { return };
         if live.size() > SMALL {
             return;
@@ -142,7 +142,7 @@ impl Files {
         let Some((directory, name, _)) = live.entry.clone() else { return };
         let above = self.tree.node(directory).ok().and_then(|node| node.live.as_deref()).map(|live| live.nodeid);
         if let Some(above) = above {
-            self.look_ahead((mount, above), directory, &name, now);
+            self.prefetch_names((mount, above), directory, &name, now);
         }
     }
 
