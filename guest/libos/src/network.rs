@@ -155,13 +155,13 @@ impl NetworkStack {
             time_wait: most.time_wait.min(memory / CLOSED_DIVISOR / TIME_WAIT_SIZE),
             ..Config::new([a, b, c, d, e, f], seed)
         };
-        sockets.outside.lend(Box::new(Stack::new(config, now)));
+        sockets.inet.lend(Box::new(Stack::new(config, now)));
         Some(NetworkStack { sender, receiver, remote_ends: BTreeMap::new(), connections: BTreeMap::new() })
     }
 
     /// Closes the network because the card is gone: connections break, pending ones fail.
     pub fn close(self, sockets: &mut Sockets) {
-        drop(sockets.outside.take_back());
+        drop(sockets.inet.take_back());
         sockets.forget_card();
         while let Some(request) = sockets.next_request() {
             if let NetworkRequest::Connect { remote_end, .. } = request {
@@ -179,7 +179,7 @@ impl NetworkStack {
     /// Whether closed sockets have nothing left to transmit or receive.
     #[must_use]
     pub fn is_all_acknowledged(&self, sockets: &Sockets) -> bool {
-        self.connections.is_empty() && sockets.outside.is_all_acknowledged()
+        self.connections.is_empty() && sockets.inet.is_all_acknowledged()
     }
 
     /// Makes the kernel process the transmitted frames, if they have waited long enough.
@@ -190,7 +190,7 @@ impl NetworkStack {
     /// Does all pending work. Returns whether anything has changed for waiting threads.
     pub fn pump(&mut self, sockets: &mut Sockets, now: u64) -> bool {
         let changed_ends = sockets.take_changed();
-        let Some(mut boxed_stack) = sockets.outside.take_back() else { return false };
+        let Some(mut boxed_stack) = sockets.inet.take_back() else { return false };
         let stack = &mut *boxed_stack;
         let NetworkStack { sender, receiver, .. } = self;
         let mut changed = false;
@@ -212,7 +212,7 @@ impl NetworkStack {
         stack.run(now, &mut CardSink(&mut self.sender));
         // Transmission may have made room, or ended connections.
         changed |= self.dispatch_events(stack, sockets, now);
-        sockets.outside.lend(boxed_stack);
+        sockets.inet.lend(boxed_stack);
         self.sender.post();
         changed
     }

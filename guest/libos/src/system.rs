@@ -503,7 +503,7 @@ impl System {
             if network.is_all_acknowledged(&self.files.sockets) || now >= end {
                 return;
             }
-            events::wait(self.files.sockets.outside.deadline().map_or(end, |deadline| deadline.min(end)));
+            events::wait(self.files.sockets.inet.deadline().map_or(end, |deadline| deadline.min(end)));
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) struct ControlBuffer {
 /// # Errors
 /// `EINVAL`: they are invalid. `EBADF`: no such file. `EPERM`: the credentials are not the process's. `ENOBUFS`, `EFAULT`.
 pub(super) fn read(system: &System, id: SocketId, from: ControlBuffer, sender: PeerCredentials) -> Result<ControlMessage, Errno> {
-    let mut beside = ControlMessage { credentials: sender, ..ControlMessage::default() };
+    let mut control = ControlMessage { credentials: sender, ..ControlMessage::default() };
     if from.length > CONTROL_MAX {
         return Err(Errno::ENOBUFS);
     }
@@ -57,21 +57,21 @@ pub(super) fn read(system: &System, id: SocketId, from: ControlBuffer, sender: P
         let (of, kind) = (kind as u32, (kind >> 32) as u32);
         let payload = ControlBuffer { start: address.wrapping_add(HEADER as u64), length: length - HEADER as u64 };
         match (family, of, kind) {
-            (Family::Unix, SOL_SOCKET, SCM_RIGHTS) => pass(system, &mut beside, payload)?,
+            (Family::Unix, SOL_SOCKET, SCM_RIGHTS) => pass(system, &mut control, payload)?,
             (Family::Unix, SOL_SOCKET, SCM_CREDENTIALS) if payload.length == UCRED_SIZE as u64 => {
-                (beside.credentials, beside.has_credentials) = (sent_credentials(system, payload)?, true);
+                (control.credentials, control.has_credentials) = (sent_credentials(system, payload)?, true);
             }
             (Family::Unix, SOL_SOCKET, _) => return Err(Errno::EINVAL),
             (Family::Inet6, SOL_IPV6, IPV6_HOPLIMIT) | (Family::Inet, SOL_IP, IP_TTL) => {
-                beside.packet.hops = Some(number(payload, -1, 255)?);
+                control.packet.hops = Some(number(payload, -1, 255)?);
             }
-            (Family::Inet6, SOL_IPV6, IPV6_TCLASS) => beside.packet.class = Some(number(payload, -1, 255)?),
-            (Family::Inet, SOL_IP, IP_TOS) if payload.length == 4 => beside.packet.class = Some(number(payload, 0, 255)?),
+            (Family::Inet6, SOL_IPV6, IPV6_TCLASS) => control.packet.class = Some(number(payload, -1, 255)?),
+            (Family::Inet, SOL_IP, IP_TOS) if payload.length == 4 => control.packet.class = Some(number(payload, 0, 255)?),
             _ => {}
         }
         at += length.next_multiple_of(8);
     }
-    Ok(beside)
+    Ok(control)
 }
 
 /// A number within bounds; -1 means the default.
@@ -83,14 +83,14 @@ fn number(payload: ControlBuffer, least: i32, most: i32) -> Result<i32, Errno> {
 }
 
 /// Adds the passed files.
-fn pass(system: &System, beside: &mut ControlMessage, payload: ControlBuffer) -> Result<(), Errno> {
+fn pass(system: &System, control: &mut ControlMessage, payload: ControlBuffer) -> Result<(), Errno> {
     let count = payload.length / 4;
-    if beside.files.len() + count as usize > FILES_MAX {
+    if control.files.len() + count as usize > FILES_MAX {
         return Err(Errno::EINVAL);
     }
     for index in 0..count {
         let passed = word32(payload.start.wrapping_add(index * 4))?;
-        beside.files.push(system.files.to_pass(passed.into())?);
+        control.files.push(system.files.to_pass(passed.into())?);
     }
     Ok(())
 }

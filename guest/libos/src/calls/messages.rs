@@ -32,7 +32,7 @@ struct Header {
     name_length: u32,
     ranges: Vec<UserRange>,
     /// Its control messages.
-    beside: ControlBuffer,
+    control: ControlBuffer,
 }
 
 impl Header {
@@ -54,7 +54,7 @@ impl Header {
             name,
             name_length,
             ranges,
-            beside: ControlBuffer { start: control, length: if control == 0 { 0 } else { control_length } },
+            control: ControlBuffer { start: control, length: if control == 0 { 0 } else { control_length } },
         })
     }
 }
@@ -64,7 +64,7 @@ struct OutgoingMessage<'a> {
     ranges: &'a [UserRange],
     flags: u32,
     name: Vec<u8>,
-    beside: ControlMessage,
+    control: ControlMessage,
 }
 
 /// The credentials of the sending process.
@@ -107,7 +107,7 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
 
 /// Sends a message. A stream sends all of it, if it may wait.
 fn send(system: &mut System, fd: u64, outgoing: OutgoingMessage<'_>) -> Result<u64, Errno> {
-    let OutgoingMessage { ranges, flags, name, beside } = outgoing;
+    let OutgoingMessage { ranges, flags, name, control } = outgoing;
     let id = system.files.socket(fd)?;
     let waits = system.files.raw_file(fd)?.waits() && flags & MSG_DONTWAIT == 0;
     let socket = system.files.sockets.get(id)?;
@@ -131,17 +131,17 @@ fn send(system: &mut System, fd: u64, outgoing: OutgoingMessage<'_>) -> Result<u
         let sent = with_sockets(system, waits, until, |system| {
             let files = &mut system.files;
             let mut cursor = BufferCursor::new(ranges, done as u64);
-            let passed = if done == 0 { beside.files.clone() } else { Vec::new() };
+            let passed = if done == 0 { control.files.clone() } else { Vec::new() };
             // Messages carry credentials only if one of the sockets asks for them.
-            let credentials = if beside.has_credentials || files.sockets.passes_credentials(id, &to) {
-                beside.credentials
+            let credentials = if control.has_credentials || files.sockets.passes_credentials(id, &to) {
+                control.credentials
             } else {
                 PeerCredentials::NOBODY
             };
-            let beside =
-                ControlMessage { files: passed.clone(), credentials, has_credentials: beside.has_credentials, packet: beside.packet };
+            let control =
+                ControlMessage { files: passed.clone(), credentials, has_credentials: control.has_credentials, packet: control.packet };
             let mut give = |room: &mut [u8]| cursor.fill(room);
-            let sent = files.sockets.send(id, &to, SendRequest { length: length - done, beside, urgent, more, give: &mut give })?;
+            let sent = files.sockets.send(id, &to, SendRequest { length: length - done, control, urgent, more, give: &mut give })?;
             if family == Family::Unix && (sent > 0 || socket_type != SockType::Stream) {
                 files.hold(&passed);
             }
@@ -282,8 +282,8 @@ pub fn read(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, E
 /// # Errors
 /// Those of `send`.
 pub fn write(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, Errno> {
-    let beside = ControlMessage { credentials: sender_credentials(system), ..ControlMessage::default() };
-    send(system, fd, OutgoingMessage { ranges, flags: 0, name: Vec::new(), beside })
+    let control = ControlMessage { credentials: sender_credentials(system), ..ControlMessage::default() };
+    send(system, fd, OutgoingMessage { ranges, flags: 0, name: Vec::new(), control })
 }
 
 /// `sendto(fd, buffer, length, flags, address, address_length)`.
@@ -291,8 +291,8 @@ pub fn sendto(system: &mut System, [fd, bytes, length, flags, name, name_length]
     system.files.socket(fd)?;
     let ranges = [buffer(bytes, length)?];
     let name = if name == 0 { Vec::new() } else { address_bytes(name, name_length)? };
-    let beside = ControlMessage { credentials: sender_credentials(system), ..ControlMessage::default() };
-    send(system, fd, OutgoingMessage { ranges: &ranges, flags: flags as u32, name, beside })
+    let control = ControlMessage { credentials: sender_credentials(system), ..ControlMessage::default() };
+    send(system, fd, OutgoingMessage { ranges: &ranges, flags: flags as u32, name, control })
 }
 
 /// `recvfrom(fd, buffer, length, flags, address, address_length)`.
@@ -330,8 +330,8 @@ fn send_header(system: &mut System, fd: u64, at: u64, flags: u64) -> Result<u64,
     let header = Header::read(at)?;
     let name = if header.name == 0 { Vec::new() } else { address_bytes(header.name, header.name_length.min(128).into())? };
     let id = system.files.socket(fd)?;
-    let beside = ancillary::read(system, id, header.beside, sender_credentials(system))?;
-    send(system, fd, OutgoingMessage { ranges: &header.ranges, flags: flags as u32, name, beside })
+    let control = ancillary::read(system, id, header.control, sender_credentials(system))?;
+    send(system, fd, OutgoingMessage { ranges: &header.ranges, flags: flags as u32, name, control })
 }
 
 fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u64, Errno> {
@@ -341,7 +341,7 @@ fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u
     if flags & MSG_PEEK != 0 {
         system.files.hold(&received.files);
     }
-    let (control, mut result_flags) = ancillary::write(system, id, header.beside, &received, flags & MSG_CMSG_CLOEXEC != 0)?;
+    let (control, mut result_flags) = ancillary::write(system, id, header.control, &received, flags & MSG_CMSG_CLOEXEC != 0)?;
     if received.bytes < received.whole {
         result_flags |= MSG_TRUNC;
     }

@@ -32,7 +32,7 @@ const SOCKADDR_SIZE: usize = 16;
 /// `EINVAL`.
 pub fn ioctl(system: &mut System, request: u32, argument: u64) -> Option<Result<u64, Errno>> {
     let is_permitted = system.files.current.credentials.is_capable(CAP_NET_ADMIN);
-    let inet = &mut system.files.sockets.outside;
+    let inet = &mut system.files.sockets.inet;
     /// Requests that change an interface.
     const CHANGES: [u32; 10] = [
         SIOCADDRT,

@@ -51,8 +51,8 @@ pub fn send(system: &mut System, id: SocketId, ranges: &[UserRange]) -> Result<u
         let is_permitted = system.files.current.credentials.is_capable(CAP_NET_ADMIN);
         let replies = match decode_change(&request) {
             Some(_) if !is_permitted => vec![error_message(&request, port, Err(Errno::EPERM))],
-            Some(change) => acknowledge(&request, port, change.apply(&mut sockets.outside)),
-            None => reply(header, family, port, &sockets.outside),
+            Some(change) => acknowledge(&request, port, change.apply(&mut sockets.inet)),
+            None => reply(header, family, port, &sockets.inet),
         };
         for reply in replies {
             sockets.answer(id, Address::Netlink(0), &reply)?;
@@ -262,24 +262,24 @@ mod tests {
             InterfaceAddress { address: host("10.77.0.2"), prefix: 16, router: Some(host("10.77.0.1")), is_set: true, is_routed: true };
         let mut sockets = Sockets::default();
         sockets.set_card(NetworkCard { mac: [0; 6], mtu: 1500 }, vec![interface_address], 0);
-        let inet = &mut sockets.outside;
+        let inet = &mut sockets.inet;
         let change =
             |kind: u16, address: [u8; 4]| decode_change(&message(kind, &[2, 16, 0, 0, 2, 0, 0, 0], &[(2, &address)])).expect("a change");
         assert_eq!(change(20, [10, 77, 0, 2]), InterfaceChange::Address(interface_address.address, 16, true));
         let (far, near) = (host("8.8.8.8"), host("10.77.3.4"));
-        assert!(inet.host_towards(far).is_some() && inet.host_towards(near).is_some());
+        assert!(inet.route_source(far).is_some() && inet.route_source(near).is_some());
         assert_eq!(change(20, [10, 77, 0, 3]).apply(inet), Err(Errno::EPERM));
         assert_eq!(change(21, [10, 77, 0, 2]).apply(inet), Ok(()));
         assert_eq!(change(21, [10, 77, 0, 2]).apply(inet), Err(Errno::EADDRNOTAVAIL));
-        assert!(inet.host_towards(near).is_none() && !inet.is_own(interface_address.address));
+        assert!(inet.route_source(near).is_none() && !inet.is_own(interface_address.address));
         assert_eq!(change(20, [10, 77, 0, 2]).apply(inet), Ok(()));
-        assert!(inet.host_towards(near).is_some() && inet.host_towards(far).is_none());
+        assert!(inet.route_source(near).is_some() && inet.route_source(far).is_none());
         let by = |router: [u8; 4]| {
             decode_change(&message(24, &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[(5, &router), (4, &[2, 0, 0, 0])])).expect("a change")
         };
         assert_eq!(by([10, 77, 0, 9]).apply(inet), Err(Errno::EPERM));
         assert_eq!(by([10, 77, 0, 1]).apply(inet), Ok(()));
-        assert!(inet.host_towards(far).is_some());
+        assert!(inet.route_source(far).is_some());
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Files {
     /// # Errors
     /// Those of `unlink`.
     pub fn unlink(&mut self, at: PathAt<'_>, now: Time) -> Result<(), Errno> {
-        let there = self.there(at, Errno::EISDIR, Errno::EISDIR, Errno::EISDIR)?;
+        let there = self.find_existing(at, Errno::EISDIR, Errno::EISDIR, Errno::EISDIR)?;
         if there.slash {
             return Err(if there.is_directory { Errno::EISDIR } else { Errno::ENOTDIR });
         }
@@ -149,7 +149,7 @@ impl Files {
     /// # Errors
     /// Those of `rmdir`.
     pub fn remove_directory(&mut self, at: PathAt<'_>, now: Time) -> Result<(), Errno> {
-        let there = self.there(at, Errno::EINVAL, Errno::ENOTEMPTY, Errno::EBUSY)?;
+        let there = self.find_existing(at, Errno::EINVAL, Errno::ENOTEMPTY, Errno::EBUSY)?;
         self.check_removal(there.directory, there.inode)?;
         if !there.is_directory {
             return Err(Errno::ENOTDIR);
@@ -164,7 +164,7 @@ impl Files {
     }
 
     /// Finds an existing name, with the errors for a path that ends with `.`, with `..`, and for the root.
-    fn there(&self, at: PathAt<'_>, dot: Errno, dot_dot: Errno, root: Errno) -> Result<FoundEntry, Errno> {
+    fn find_existing(&self, at: PathAt<'_>, dot: Errno, dot_dot: Errno, root: Errno) -> Result<FoundEntry, Errno> {
         let found = self.walk(at.directory, at.path, LookupFlags::NAME)?;
         let name = match found.last {
             LastComponent::Name(name) => name,
@@ -185,13 +185,13 @@ impl Files {
         if !there.is_directory {
             self.notify_self(unlinked, IN_ATTRIB);
         }
-        self.lose(unlinked);
+        self.drop_if_unlinked(unlinked);
         self.notify_name(there.directory, there.name.bytes(), there.is_directory, IN_DELETE);
         Ok(())
     }
 
     /// Drops a file that has lost a name, if that was its last.
-    fn lose(&mut self, inode: InodeRef) {
+    fn drop_if_unlinked(&mut self, inode: InodeRef) {
         if let InodeRef::Image(_) = self.tree.real_inode(inode) {
             // It had one name, and no process has it open.
             self.notify_gone(inode);
@@ -270,7 +270,7 @@ impl Files {
         }
         self.notify_self(moved.inode, IN_MOVE_SELF);
         if let Some(replaced) = replaced {
-            self.lose(replaced);
+            self.drop_if_unlinked(replaced);
         }
         Ok(())
     }
@@ -400,6 +400,6 @@ impl Files {
 
 /// A path relative to the working directory.
 #[must_use]
-pub fn here(path: &[u8]) -> PathAt<'_> {
+pub fn at_cwd(path: &[u8]) -> PathAt<'_> {
     PathAt { directory: AT_FDCWD, path }
 }

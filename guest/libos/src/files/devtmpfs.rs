@@ -47,7 +47,7 @@ impl Tree {
         self.graft(NameAt { directory: root, name: b"proc" }, InodeRef::Proc(ProcEntry::ROOT), now)?;
         self.graft(NameAt { directory: root, name: b"sys" }, InodeRef::Proc(ProcEntry::SYSTEM), now)?;
         // The image's own devices are not those of the cell.
-        let device = self.made_directory(b"dev", ROOT, now)?;
+        let device = self.create_directory(b"dev", ROOT, now)?;
         for (name, numbers) in DEVICES {
             self.create_device(NameAt { directory: device, name }, numbers, now)?;
         }
@@ -92,7 +92,7 @@ impl Tree {
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`; `ENOTDIR`: another file is in the way.
-    pub fn name_hosts(&mut self, resolver: Option<IpAddr>, own_hosts: &[(IpAddr, &str)], now: Time) -> Result<(), Errno> {
+    pub fn write_etc_files(&mut self, resolver: Option<IpAddr>, own_hosts: &[(IpAddr, &str)], now: Time) -> Result<(), Errno> {
         let mut hosts = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
         for (address, name) in own_hosts {
             hosts += &format!("{address}\t{name}\n");
@@ -120,7 +120,7 @@ impl Tree {
     }
 
     /// An empty directory in the root, in place of any existing file.
-    fn made_directory(&mut self, name: &[u8], owner: Owner, now: Time) -> Result<InodeRef, Errno> {
+    fn create_directory(&mut self, name: &[u8], owner: Owner, now: Time) -> Result<InodeRef, Errno> {
         let root = self.root();
         let directory = self.make(VolumeIndex::ROOT, Tree::empty_directory(root), owner, now)?;
         self.node_mut(directory)?.links = 2;

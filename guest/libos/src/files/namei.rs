@@ -176,8 +176,8 @@ impl Files {
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`, `EIO`; `EBADF`; `EXDEV`: the flags forbid a step of it.
-    pub fn walk(&self, directory: u64, path: &[u8], way: LookupFlags) -> Result<LookupResult, Errno> {
-        let ParentLookup { directory, last, inode, slash } = self.reach(directory, path, way)?;
+    pub fn walk(&self, directory: u64, path: &[u8], flags: LookupFlags) -> Result<LookupResult, Errno> {
+        let ParentLookup { directory, last, inode, slash } = self.reach(directory, path, flags)?;
         let last = match last {
             RawLastComponent::Name(name) => LastComponent::Name(Name::new(name)?),
             RawLastComponent::Dot => LastComponent::Dot,
@@ -187,20 +187,20 @@ impl Files {
         Ok(LookupResult { directory, last, inode, slash })
     }
 
-    fn reach<'a>(&'a self, directory: u64, path: &'a [u8], way: LookupFlags) -> Result<ParentLookup<'a>, Errno> {
+    fn reach<'a>(&'a self, directory: u64, path: &'a [u8], flags: LookupFlags) -> Result<ParentLookup<'a>, Errno> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
-        let base = if way.resolve & RESOLVE_IN_ROOT == 0 { self.base(directory, path)? } else { self.base(directory, b".")? };
+        let base = if flags.resolve & RESOLVE_IN_ROOT == 0 { self.base(directory, path)? } else { self.base(directory, b".")? };
         let base = self.tree.real_inode(base);
-        let confined = way.resolve & (RESOLVE_IN_ROOT | RESOLVE_BENEATH) != 0;
+        let confined = flags.resolve & (RESOLVE_IN_ROOT | RESOLVE_BENEATH) != 0;
         let root = if confined { base } else { self.tree.real_inode(self.current.root) };
-        if path.starts_with(b"/") && way.resolve & RESOLVE_BENEATH != 0 {
+        if path.starts_with(b"/") && flags.resolve & RESOLVE_BENEATH != 0 {
             return Err(Errno::EXDEV);
         }
-        let mut walk = PathWalk::new(self, way, root);
+        let mut walk = PathWalk::new(self, flags, root);
         // Root needs no permission checks, so the directory found last time suffices.
-        let split = split(path).filter(|_| way.resolve == 0 && self.current.credentials.is_capable(CAP_DAC_OVERRIDE));
+        let split = split(path).filter(|_| flags.resolve == 0 && self.current.credentials.is_capable(CAP_DAC_OVERRIDE));
         let cached = split.and_then(|(above, _)| self.lookup_cache.borrow().directory((root, base), above, self.tree.changes()));
         let found = match (split, cached) {
             (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,
@@ -209,7 +209,8 @@ impl Files {
         if let (Some((above, _)), None, Some(directory)) = (split, cached, walk.above.filter(|above| !self.is_live(*above))) {
             self.lookup_cache.borrow_mut().note((root, base), above, directory, self.tree.changes());
         }
-        if way.resolve & RESOLVE_NO_XDEV != 0 && found.inode.is_some_and(|inode| self.tree.volume_of(inode) != self.tree.volume_of(base)) {
+        if flags.resolve & RESOLVE_NO_XDEV != 0 && found.inode.is_some_and(|inode| self.tree.volume_of(inode) != self.tree.volume_of(base))
+        {
             return Err(Errno::EXDEV);
         }
         Ok(found)
@@ -219,8 +220,8 @@ impl Files {
     ///
     /// # Errors
     /// Those of [`Files::walk`].
-    pub fn find(&self, directory: u64, path: &[u8], way: LookupFlags) -> Result<InodeRef, Errno> {
-        self.reach(directory, path, way)?.inode.ok_or(Errno::ENOENT)
+    pub fn find(&self, directory: u64, path: &[u8], flags: LookupFlags) -> Result<InodeRef, Errno> {
+        self.reach(directory, path, flags)?.inode.ok_or(Errno::ENOENT)
     }
 
     /// Finds the file at a path, by flags of the `at` calls: the descriptor's own if the path is empty and that is allowed.
@@ -321,7 +322,7 @@ impl LookupCache {
 /// The state of a path lookup.
 struct PathWalk<'a> {
     files: &'a Files,
-    way: LookupFlags,
+    flags: LookupFlags,
     root: InodeRef,
     /// The rest of the path or, while a link is followed, of the link's target.
     rest: &'a [u8],
@@ -337,8 +338,19 @@ struct PathWalk<'a> {
 }
 
 impl<'a> PathWalk<'a> {
-    fn new(files: &'a Files, way: LookupFlags, root: InodeRef) -> PathWalk<'a> {
-        PathWalk { files, way, root, rest: &[], below: Vec::new(), links: 0, here: root, metadata: DIRECTORY, above: None, by_magic: false }
+    fn new(files: &'a Files, flags: LookupFlags, root: InodeRef) -> PathWalk<'a> {
+        PathWalk {
+            files,
+            flags,
+            root,
+            rest: &[],
+            below: Vec::new(),
+            links: 0,
+            here: root,
+            metadata: DIRECTORY,
+            above: None,
+            by_magic: false,
+        }
     }
 
     /// Looks up a path from an inode with this metadata.
@@ -378,7 +390,7 @@ impl<'a> PathWalk<'a> {
                 },
             };
             if at_end {
-                let wants_directory = slash && self.way.strict && found.inode.is_some();
+                let wants_directory = slash && self.flags.strict && found.inode.is_some();
                 return if wants_directory && self.metadata.0 != Some(FileType::Directory) { Err(Errno::ENOTDIR) } else { Ok(found) };
             }
         }
@@ -402,7 +414,7 @@ impl<'a> PathWalk<'a> {
 
     fn up(&mut self, slash: bool) -> Result<ParentLookup<'a>, Errno> {
         if self.here == self.root {
-            if self.way.resolve & RESOLVE_BENEATH != 0 {
+            if self.flags.resolve & RESOLVE_BENEATH != 0 {
                 return Err(Errno::EXDEV);
             }
         } else {
@@ -429,20 +441,20 @@ impl<'a> PathWalk<'a> {
         };
         self.files.check_attributes(inode, at_end)?;
         let metadata = self.files.type_and_owner(inode)?;
-        let follow = !at_end || if slash { self.way.strict } else { self.way.follow };
+        let follow = !at_end || if slash { self.flags.strict } else { self.flags.follow };
         if metadata.0 != Some(FileType::Symlink) || !follow {
             (self.here, self.metadata) = (inode, metadata);
             return found(Some(inode));
         }
-        if self.links == LINKS_MAX || self.way.resolve & RESOLVE_NO_SYMLINKS != 0 {
+        if self.links == LINKS_MAX || self.flags.resolve & RESOLVE_NO_SYMLINKS != 0 {
             return Err(Errno::ELOOP);
         }
         self.links += 1;
         let is_magic = !matches!(inode, InodeRef::Proc(link) if link.is_plain_link());
         self.files.check_target(inode)?;
         match self.files.target(inode)? {
-            LinkTarget::Inode(_) if is_magic && self.way.resolve & RESOLVE_NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
-            LinkTarget::Inode(_) if is_magic && self.way.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 => Err(Errno::EXDEV),
+            LinkTarget::Inode(_) if is_magic && self.flags.resolve & RESOLVE_NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
+            LinkTarget::Inode(_) if is_magic && self.flags.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 => Err(Errno::EXDEV),
             LinkTarget::Inode(inode) => {
                 self.by_magic = true;
                 self.jump(inode)?;
@@ -451,7 +463,7 @@ impl<'a> PathWalk<'a> {
             LinkTarget::Path([]) => Err(Errno::ENOENT),
             LinkTarget::Path(path) => {
                 if path.starts_with(b"/") {
-                    if self.way.resolve & RESOLVE_BENEATH != 0 {
+                    if self.flags.resolve & RESOLVE_BENEATH != 0 {
                         return Err(Errno::EXDEV);
                     }
                     self.jump(self.root)?;

@@ -90,7 +90,7 @@ impl Files {
 
     /// Copies output of a pseudo terminal without consuming it. Returns how many bytes.
     #[must_use]
-    pub fn look_at_terminal(&self, id: PtyId, room: &mut [u8]) -> usize {
+    pub fn peek_terminal(&self, id: PtyId, room: &mut [u8]) -> usize {
         self.ptys.get(id).map_or(0, |pty| pty.peek_output(room))
     }
 

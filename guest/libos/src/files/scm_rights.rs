@@ -4,7 +4,7 @@
 //! An open file that has been sent and not received holds a reference. So sockets that were sent through each other, or through
 //! themselves, and then closed stay until the cell ends. Linux collects such cycles, which only programs that want them create.
 
-use super::change::{NewNode, here};
+use super::change::{NewNode, at_cwd};
 use super::namei::LookupFlags;
 use super::socket::address::Address;
 use super::socket::names::UnixName;
@@ -63,14 +63,14 @@ impl Files {
     pub fn bind_socket(&mut self, id: SocketId, address: Address, now: Time) -> Result<(), Errno> {
         match &address {
             Address::Path(path) => {
-                let created = self.make(here(path), NewNode::File(FileType::Socket, (0, 0)), 0o777, now);
+                let created = self.make(at_cwd(path), NewNode::File(FileType::Socket, (0, 0)), 0o777, now);
                 created.map_err(|error| if error == Errno::EEXIST { Errno::EADDRINUSE } else { error })?;
                 let bound = match self.tree.real_inode(self.find(AT_FDCWD, path, LookupFlags::KEEP)?) {
                     InodeRef::Node(node) => self.sockets.bind_file(id, node, address.clone()),
                     _ => Err(Errno::EIO),
                 };
                 // Linux too detects an existing address only after creating the file.
-                bound.or_else(|error| self.unlink(here(path), now).and(Err(error)))
+                bound.or_else(|error| self.unlink(at_cwd(path), now).and(Err(error)))
             }
             Address::Abstract(name) => self.sockets.bind_abstract(id, name),
             _ => Err(Errno::EINVAL),

@@ -39,14 +39,14 @@ const fn at(now: u64) -> ClockReadings {
 impl TimerFile {
     /// Whether it has expired since the last read.
     #[must_use]
-    pub fn has_run_out(&self, now: u64) -> bool {
+    pub fn has_expired(&self, now: u64) -> bool {
         self.timer.next().is_some_and(|next| next <= now)
     }
 
     /// Its `poll` events.
     #[must_use]
     pub fn ready(&self, now: u64) -> u16 {
-        if self.has_run_out(now) { POLLIN } else { 0 }
+        if self.has_expired(now) { POLLIN } else { 0 }
     }
 
     /// When it last expired.
@@ -72,7 +72,7 @@ impl TimerFile {
     pub fn setting(&self, now: u64) -> TimerSpec {
         let setting = self.timer.setting(at(now));
         // The setting of an expired one-shot timer is zero.
-        if setting.interval == 0 && self.has_run_out(now) { TimerSpec::default() } else { setting }
+        if setting.interval == 0 && self.has_expired(now) { TimerSpec::default() } else { setting }
     }
 
     /// Sets it: `next` is on the cell's clock, `None` stops it. Unread expirations are discarded.
@@ -125,7 +125,7 @@ impl TimerFiles {
 
     /// Notices expired timers.
     pub fn expire(&mut self, now: u64) {
-        for timer in self.timers.values_mut().filter(|timer| timer.noticed.is_none() && timer.has_run_out(now)) {
+        for timer in self.timers.values_mut().filter(|timer| timer.noticed.is_none() && timer.has_expired(now)) {
             timer.noticed = Some(event_time::next_event_time());
         }
     }

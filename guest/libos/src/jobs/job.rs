@@ -251,7 +251,7 @@ impl Job {
         let mut piece = [0; PIECE];
         while let Some(id) = self.terminal {
             let room = PIECE.min(self.window as usize);
-            let length = files.look_at_terminal(id, &mut piece[..room.max(1)]);
+            let length = files.peek_terminal(id, &mut piece[..room.max(1)]);
             if length == 0 {
                 break;
             }

@@ -44,6 +44,6 @@ impl System {
         let name = core::str::from_utf8(name).unwrap_or("localhost");
         let hosts: Vec<(IpAddr, &str)> = network::hosts(&card).into_iter().map(|(address, _)| (address, name)).collect();
         let resolver = Some(IpAddr::V4(resolver)).filter(|resolver| !resolver.is_unspecified());
-        self.files.tree.with_writable_root(|tree| tree.name_hosts(resolver, &hosts, time(clock::wall())))
+        self.files.tree.with_writable_root(|tree| tree.write_etc_files(resolver, &hosts, time(clock::wall())))
     }
 }

@@ -212,7 +212,7 @@ impl System {
 
     /// When the network stack's next timer is due.
     pub(super) fn network_due(&self) -> Option<u64> {
-        self.files.sockets.outside.deadline()
+        self.files.sockets.inet.deadline()
     }
 
     /// Switches to a process, with its memory and its files.
@@ -330,7 +330,7 @@ impl System {
     /// Wakes threads whose files have changed.
     pub fn wake_noted(&mut self) {
         if let Some(network) = &mut self.network {
-            if self.files.sockets.outside.has_work() {
+            if self.files.sockets.inet.has_work() {
                 self.pump();
             } else {
                 network.ring_if_overdue();

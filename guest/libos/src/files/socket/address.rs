@@ -194,7 +194,7 @@ pub fn plain(address: SocketAddr) -> SocketAddr {
 
 /// Whether a host address is a loopback address.
 #[must_use]
-pub fn is_here(host: IpAddr) -> bool {
+pub fn is_loopback(host: IpAddr) -> bool {
     host.to_canonical().is_loopback()
 }
 

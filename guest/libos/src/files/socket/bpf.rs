@@ -27,9 +27,9 @@ pub const INSTRUCTION: usize = 8;
 #[derive(Clone, Copy, Debug)]
 struct Instruction {
     code: u16,
-    yes: u8,
-    no: u8,
-    number: u32,
+    jt: u8,
+    jf: u8,
+    k: u32,
 }
 
 /// A checked program.
@@ -46,9 +46,9 @@ impl PacketFilter {
             .chunks_exact(INSTRUCTION)
             .map(|bytes| Instruction {
                 code: u16::from_le_bytes([bytes[0], bytes[1]]),
-                yes: bytes[2],
-                no: bytes[3],
-                number: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+                jt: bytes[2],
+                jf: bytes[3],
+                k: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
             })
             .collect();
         let ends = instructions.last().is_some_and(|last| last.code & CLASS == BPF_RET);
@@ -67,8 +67,8 @@ impl PacketFilter {
         // Reading beyond the packet drops it.
         while let Some(instruction) = self.0.get(at) {
             match machine.step(*instruction) {
-                Some(Step::On(more)) => at += 1 + more as usize,
-                Some(Step::Answer(bytes)) => return bytes as usize,
+                Some(Step::Jump(more)) => at += 1 + more as usize,
+                Some(Step::Return(bytes)) => return bytes as usize,
                 None => return 0,
             }
         }
@@ -80,11 +80,11 @@ impl Instruction {
     /// Whether it is a known instruction with operands in bounds. `left`: the number of instructions after it.
     fn is_sound(self, left: usize) -> bool {
         let (size, mode) = (self.code & SIZE, self.code & MODE);
-        let is_word = (self.number as usize) < BPF_MEMWORDS;
+        let is_word = (self.k as usize) < BPF_MEMWORDS;
         match self.code & CLASS {
             // From the packet at an absolute or indexed offset, a constant, a word of scratch memory, the packet's length.
             BPF_LD => match mode {
-                BPF_ABS | BPF_IND => size != SIZE && self.number < SKF_LL_OFF,
+                BPF_ABS | BPF_IND => size != SIZE && self.k < SKF_LL_OFF,
                 BPF_IMM | BPF_LEN => size == BPF_W,
                 BPF_MEM => size == BPF_W && is_word,
                 _ => false,
@@ -92,19 +92,19 @@ impl Instruction {
             BPF_LDX => match mode {
                 BPF_IMM | BPF_LEN => size == BPF_W,
                 BPF_MEM => size == BPF_W && is_word,
-                BPF_MSH => size == BPF_B && self.number < SKF_LL_OFF,
+                BPF_MSH => size == BPF_B && self.k < SKF_LL_OFF,
                 _ => false,
             },
             BPF_ST | BPF_STX => self.code & !CLASS == 0 && is_word,
             BPF_ALU => match self.code & OPERATION {
-                BPF_DIV | BPF_MOD => self.code & BPF_X != 0 || self.number != 0,
-                BPF_LSH | BPF_RSH => self.code & BPF_X != 0 || self.number < 32,
+                BPF_DIV | BPF_MOD => self.code & BPF_X != 0 || self.k != 0,
+                BPF_LSH | BPF_RSH => self.code & BPF_X != 0 || self.k < 32,
                 BPF_ADD..=BPF_XOR => true,
                 _ => false,
             },
             BPF_JMP => match self.code & OPERATION {
-                BPF_JA => (self.number as usize) < left,
-                BPF_JEQ..=BPF_JSET => usize::from(self.yes) < left && usize::from(self.no) < left,
+                BPF_JA => (self.k as usize) < left,
+                BPF_JEQ..=BPF_JSET => usize::from(self.jt) < left && usize::from(self.jf) < left,
                 _ => false,
             },
             BPF_RET => matches!(self.code & SIZE, BPF_K | BPF_A),
@@ -117,9 +117,9 @@ impl Instruction {
 /// The control flow after an instruction.
 enum Step {
     /// Continue, after skipping so many instructions.
-    On(u32),
+    Jump(u32),
     /// Return.
-    Answer(u32),
+    Return(u32),
 }
 
 struct Machine<'a> {
@@ -141,17 +141,17 @@ impl Machine<'_> {
         Some(self.packet.get(at..at.checked_add(bytes)?)?.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)))
     }
 
-    fn step(&mut self, Instruction { code, yes, no, number }: Instruction) -> Option<Step> {
+    fn step(&mut self, Instruction { code, jt, jf, k }: Instruction) -> Option<Step> {
         let length = self.packet.len() as u32;
-        let memory_word = |words: &[u32; BPF_MEMWORDS]| words.get(number as usize).copied();
+        let memory_word = |words: &[u32; BPF_MEMWORDS]| words.get(k as usize).copied();
         match code & CLASS {
             BPF_LD => {
                 self.a = match code & MODE {
-                    BPF_ABS => self.load(number, code & SIZE)?,
-                    BPF_IND => self.load(self.x.checked_add(number)?, code & SIZE)?,
+                    BPF_ABS => self.load(k, code & SIZE)?,
+                    BPF_IND => self.load(self.x.checked_add(k)?, code & SIZE)?,
                     BPF_MEM => memory_word(&self.words)?,
                     BPF_LEN => length,
-                    _ => number,
+                    _ => k,
                 }
             }
             BPF_LDX => {
@@ -159,33 +159,33 @@ impl Machine<'_> {
                     BPF_MEM => memory_word(&self.words)?,
                     BPF_LEN => length,
                     // The length of an IPv4 header, from its first byte.
-                    BPF_MSH => 4 * (self.load(number, BPF_B)? & 0xf),
-                    _ => number,
+                    BPF_MSH => 4 * (self.load(k, BPF_B)? & 0xf),
+                    _ => k,
                 }
             }
-            BPF_ST => *self.words.get_mut(number as usize)? = self.a,
-            BPF_STX => *self.words.get_mut(number as usize)? = self.x,
-            BPF_ALU => self.a = self.reckon(code, number)?,
+            BPF_ST => *self.words.get_mut(k as usize)? = self.a,
+            BPF_STX => *self.words.get_mut(k as usize)? = self.x,
+            BPF_ALU => self.a = self.alu(code, k)?,
             BPF_JMP => {
-                let other = if code & BPF_X != 0 { self.x } else { number };
+                let other = if code & BPF_X != 0 { self.x } else { k };
                 let holds = match code & OPERATION {
-                    BPF_JA => return Some(Step::On(number)),
+                    BPF_JA => return Some(Step::Jump(k)),
                     BPF_JEQ => self.a == other,
                     BPF_JGT => self.a > other,
                     BPF_JGE => self.a >= other,
                     _ => self.a & other != 0,
                 };
-                return Some(Step::On(if holds { yes } else { no }.into()));
+                return Some(Step::Jump(if holds { jt } else { jf }.into()));
             }
-            BPF_RET => return Some(Step::Answer(if code & BPF_A != 0 { self.a } else { number })),
+            BPF_RET => return Some(Step::Return(if code & BPF_A != 0 { self.a } else { k })),
             _ if code & BPF_TXA != 0 => self.a = self.x,
             _ => self.x = self.a,
         }
-        Some(Step::On(0))
+        Some(Step::Jump(0))
     }
 
-    fn reckon(&self, code: u16, number: u32) -> Option<u32> {
-        let other = if code & BPF_X != 0 { self.x } else { number };
+    fn alu(&self, code: u16, k: u32) -> Option<u32> {
+        let other = if code & BPF_X != 0 { self.x } else { k };
         Some(match code & OPERATION {
             BPF_ADD => self.a.wrapping_add(other),
             BPF_SUB => self.a.wrapping_sub(other),
@@ -210,7 +210,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn bytes(instructions: &[(u16, u8, u8, u32)]) -> Vec<u8> {
-        let each = |(code, yes, no, number): &(u16, u8, u8, u32)| [&code.to_le_bytes()[..], &[*yes, *no], &number.to_le_bytes()].concat();
+        let each = |(code, jt, jf, k): &(u16, u8, u8, u32)| [&code.to_le_bytes()[..], &[*jt, *jf], &k.to_le_bytes()].concat();
         instructions.iter().flat_map(each).collect()
     }
 

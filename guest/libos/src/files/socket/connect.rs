@@ -41,7 +41,8 @@ impl Sockets {
             *backlog = most;
         } else {
             socket.state = State::Listening { backlog: most, accept_queue: VecDeque::new(), blocked_clients: VecDeque::new() };
-            (socket.reads_ended, socket.sends_ended) = (socket.reads_ended && !socket.is_tcp(), socket.sends_ended && !socket.is_tcp());
+            (socket.is_rcv_shutdown, socket.is_send_shutdown) =
+                (socket.is_rcv_shutdown && !socket.is_tcp(), socket.is_send_shutdown && !socket.is_tcp());
         }
         socket.credentials = credentials;
         Ok(())
@@ -53,7 +54,7 @@ impl Sockets {
     /// `EAGAIN`: the queue is empty. `EINVAL`: it does not listen. `EOPNOTSUPP`: its type cannot listen.
     pub fn accept(&mut self, id: SocketId, waits: bool) -> Result<SocketId, Errno> {
         let socket = self.get_mut(id)?;
-        let (can, ended) = (socket.needs_connection(), socket.reads_ended && waits);
+        let (can, ended) = (socket.needs_connection(), socket.is_rcv_shutdown && waits);
         let State::Listening { accept_queue, .. } = &mut socket.state else {
             return Err(if can { Errno::EINVAL } else { Errno::EOPNOTSUPP });
         };
@@ -129,7 +130,7 @@ impl Sockets {
             return Ok(());
         }
         let listener = self.get(target)?;
-        if !listener.listens() || listener.reads_ended {
+        if !listener.listens() || listener.is_rcv_shutdown {
             return Err(Errno::ECONNREFUSED);
         }
         if self.is_full(target) {
@@ -185,12 +186,12 @@ impl Sockets {
         self.set_source_address(id, to)?;
         let socket = self.get_mut(id)?;
         socket.remote = Some(Address::Inet(in_family(socket.family, to)));
-        (socket.reads_ended, socket.sends_ended) = (false, false);
-        let is_own = self.outside.is_own(to.ip());
+        (socket.is_rcv_shutdown, socket.is_send_shutdown) = (false, false);
+        let is_own = self.inet.is_own(to.ip());
         let from = self.get(id)?.local.internet();
         let found = self.at_address(SockType::Stream, LOOPBACK, to, from).filter(|_| is_own);
         match found {
-            None if !is_own => self.connect_outside(id, to)?,
+            None if !is_own => self.connect_remote(id, to)?,
             // A socket that connects to its own address is its own peer.
             None if from.map(plain) == Some(plain(to)) => {
                 let socket = self.get_mut(id)?;
@@ -247,7 +248,7 @@ impl Sockets {
             host => host,
         };
         let excluded = socket.family == Family::Inet6 && socket.options.is_v6_only && host.is_ipv4();
-        let leads_somewhere = self.outside.is_own(host) || self.outside.host_towards(host).is_some();
+        let leads_somewhere = self.inet.is_own(host) || self.inet.route_source(host).is_some();
         if excluded || !leads_somewhere { Err(Errno::ENETUNREACH) } else { Ok(SocketAddr::new(host, to.port())) }
     }
 
@@ -257,7 +258,7 @@ impl Sockets {
     /// `EADDRNOTAVAIL`.
     fn check_unconnected(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
         let from = self.get(id)?.local.internet().map(plain).ok_or(Errno::EINVAL)?;
-        let from = if from.ip().is_unspecified() { SocketAddr::new(self.outside.source_towards(to.ip()), from.port()) } else { from };
+        let from = if from.ip().is_unspecified() { SocketAddr::new(self.inet.source_address(to.ip()), from.port()) } else { from };
         if self.is_connected(id, from, to)? {
             return Err(Errno::EADDRNOTAVAIL);
         }
@@ -267,7 +268,7 @@ impl Sockets {
 
     /// Sets the source address of a socket bound to the unspecified address, for a destination.
     fn set_source_address(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
-        let host = self.outside.source_towards(to.ip());
+        let host = self.inet.source_address(to.ip());
         let socket = self.get_mut(id)?;
         let Some(local) = socket.local.internet() else { return Ok(()) };
         if plain(local).ip().is_unspecified() {
@@ -312,7 +313,7 @@ impl Sockets {
                 if connects {
                     socket.fail(Errno::ECONNRESET);
                 }
-                (socket.reads_ended, socket.sends_ended, socket.has_peer_finished, socket.is_connect_unreported) =
+                (socket.is_rcv_shutdown, socket.is_send_shutdown, socket.has_peer_finished, socket.is_connect_unreported) =
                     (false, false, false, false);
                 files.extend(socket.queue.clear());
                 if !socket.chose_port {
@@ -336,8 +337,8 @@ impl Sockets {
         if socket.is_tcp() && !matches!(socket.state, State::Connected(_) | State::Idle | State::Closed) {
             return if socket.listens() && ended & READS == 0 { Ok(Vec::new()) } else { self.disconnect(id) };
         }
-        socket.reads_ended |= ended & READS != 0;
-        socket.sends_ended |= ended & SENDS != 0;
+        socket.is_rcv_shutdown |= ended & READS != 0;
+        socket.is_send_shutdown |= ended & SENDS != 0;
         socket.event_times.other();
         let Some(peer) = socket.peer() else {
             return if socket.family == Family::Unix { Ok(Vec::new()) } else { Err(Errno::ENOTCONN) };
@@ -353,8 +354,8 @@ impl Sockets {
         } else if socket.needs_connection()
             && let Ok(peer) = self.get_mut(peer)
         {
-            peer.reads_ended |= ended & SENDS != 0;
-            peer.sends_ended |= ended & READS != 0;
+            peer.is_rcv_shutdown |= ended & SENDS != 0;
+            peer.is_send_shutdown |= ended & READS != 0;
             peer.event_times.other();
         }
         Ok(Vec::new())
@@ -364,9 +365,9 @@ impl Sockets {
     fn receive_fin(&mut self, id: SocketId) {
         let Ok(socket) = self.get_mut(id) else { return self.finish_time_wait(id) };
         if !core::mem::replace(&mut socket.has_peer_finished, true) {
-            socket.reads_ended = true;
+            socket.is_rcv_shutdown = true;
             socket.event_times.other();
-            if socket.sends_ended {
+            if socket.is_send_shutdown {
                 socket.state = State::Closed;
                 self.enter_time_wait(id, true);
             }

@@ -37,7 +37,7 @@ pub struct SocketError {
 }
 
 /// The error for a message, and whether it ends a connection, as on Linux.
-fn meaning(notice: &IcmpError) -> (Errno, bool) {
+fn error_of(notice: &IcmpError) -> (Errno, bool) {
     use Errno as E;
     match (notice.from.is_ipv4(), notice.kind, notice.code) {
         (true, 3, 0 | 11) => (E::ENETUNREACH, false),
@@ -80,7 +80,7 @@ impl Socket {
     fn process_notice(&mut self, notice: &IcmpError, port: u16) {
         let (of, option) = if self.family == Family::Inet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
         let is_enabled = self.stored_option(of, option).is_some_and(|value| value != 0);
-        let (error, is_final) = meaning(notice);
+        let (error, is_final) = error_of(notice);
         let remote = self.remote.as_ref().and_then(Address::internet).map(plain);
         let is_connected = remote.is_some_and(|remote| remote.ip() == notice.remote.ip() && (port == 0 || remote.port() == port));
         let is_reported = is_enabled || is_final && is_connected;

@@ -48,7 +48,7 @@ impl Socket {
     }
 
     /// Whether its addresses match these two hosts, the first of them the cell's.
-    fn joins(&self, local: IpAddr, remote: IpAddr) -> bool {
+    fn matches_addresses(&self, local: IpAddr, remote: IpAddr) -> bool {
         let is_family = local.is_ipv4() == (self.family == Family::Inet);
         let host = |address: Option<SocketAddr>| address.map(plain).map(|address| address.ip()).filter(|host| !host.is_unspecified());
         let is_bound = host(self.local.internet()).is_none_or(|bound| bound == local);
@@ -64,9 +64,9 @@ impl Socket {
         } else if self.is_echo() {
             kind == echo(message.local.is_ipv4())[1] && message.bytes.len() >= HEADER && self.has_number(&message.bytes)
         } else {
-            !self.shuts_out(kind)
+            !self.is_filtered(kind)
         };
-        is_its && self.joins(message.local, message.remote)
+        is_its && self.matches_addresses(message.local, message.remote)
     }
 
     /// Whether it receives from this interface.
@@ -79,7 +79,7 @@ impl Socket {
     }
 
     /// Whether its filter drops this type of message. IPv4's filter covers only the lowest types.
-    fn shuts_out(&self, kind: u8) -> bool {
+    fn is_filtered(&self, kind: u8) -> bool {
         let is_known = self.family == Family::Inet6 || kind < 32;
         is_known && self.filter[usize::from(kind / 32)] & 1 << (kind % 32) != 0
     }
@@ -109,7 +109,7 @@ impl Sockets {
         if to.is_ipv4() != (family == Family::Inet) {
             return Err(Errno::EINVAL);
         }
-        let SendRequest { length, beside, give, .. } = sending;
+        let SendRequest { length, control, give, .. } = sending;
         match length {
             _ if length > MESSAGE_MAX => return Err(Errno::EMSGSIZE),
             0..HEADER if is_echo => return Err(Errno::EINVAL),
@@ -117,11 +117,12 @@ impl Sockets {
         }
         let socket = self.get_mut(id)?;
         socket.take_error()?;
-        if socket.sends_ended {
+        if socket.is_send_shutdown {
             return Err(Errno::EPIPE);
         }
         let from = self.source(id, to)?;
-        let hops = self.packet(id, to, beside.packet)?.hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
+        let hops =
+            self.packet(id, to, control.packet)?.hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
         let mut bytes = gather(length, give)?;
         if is_echo {
             if bytes[..2] != [echo(to.is_ipv4())[0], 0] {
@@ -133,8 +134,8 @@ impl Sockets {
             fill_icmp_checksum(from.ip(), to.ip(), &mut bytes);
         }
         let message = IcmpMessage { local: from.ip(), remote: to.ip(), bytes, hops };
-        if self.outside.is_own(to.ip()) {
-            self.carry_here(&message)
+        if self.inet.is_own(to.ip()) {
+            self.deliver_loopback(&message)
         } else {
             self.send_message_outside(message)
         }
@@ -142,7 +143,7 @@ impl Sockets {
     }
 
     /// Delivers a message from the cell to itself, and the reply to an echo request.
-    fn carry_here(&mut self, message: &IcmpMessage) {
+    fn deliver_loopback(&mut self, message: &IcmpMessage) {
         let IcmpMessage { local: from, remote: to, bytes, hops } = message;
         self.process_message(&IcmpMessage { local: *to, remote: *from, bytes: bytes.clone(), hops: *hops }, LOOPBACK);
         let [question, answer] = echo(to.is_ipv4());
@@ -185,7 +186,7 @@ impl Sockets {
         let IcmpError { local, remote, quoted, .. } = notice;
         let has_sent = |socket: &Socket| {
             let is_its = !socket.is_echo() || quoted.first() == Some(&echo(local.is_ipv4())[0]) && socket.has_number(quoted);
-            is_its && socket.joins(local.ip(), remote.ip())
+            is_its && socket.matches_addresses(local.ip(), remote.ip())
         };
         self.icmp.iter().copied().filter(|id| self.get(*id).is_ok_and(has_sent)).collect()
     }

@@ -14,7 +14,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use pando_stack::{ConnectionId, IcmpMessage, Stack, Tuple};
 
-use super::address::{Address, in_family, is_here, plain};
+use super::address::{Address, in_family, is_loopback, plain};
 use super::names::{CARD, EPHEMERAL_PORTS};
 use super::queue::{ControlMessage, Packet};
 use super::transfer::{SendRequest, gather, giving};
@@ -106,12 +106,12 @@ impl InterfaceAddress {
             (IpAddr::V4(address), IpAddr::V4(host)) => {
                 host.is_multicast()
                     || host.is_broadcast()
-                    || begins_alike(address.to_bits().into(), host.to_bits().into(), 32 - u32::from(self.prefix.min(32)))
+                    || has_common_prefix(address.to_bits().into(), host.to_bits().into(), 32 - u32::from(self.prefix.min(32)))
             }
             (IpAddr::V6(address), IpAddr::V6(host)) => {
                 host.is_multicast()
                     || host.is_unicast_link_local()
-                    || begins_alike(address.to_bits(), host.to_bits(), 128 - u32::from(self.prefix.min(128)))
+                    || has_common_prefix(address.to_bits(), host.to_bits(), 128 - u32::from(self.prefix.min(128)))
             }
             _ => return false,
         };
@@ -120,7 +120,7 @@ impl InterfaceAddress {
 }
 
 /// Whether two addresses agree in so many leading bits.
-fn begins_alike(one: u128, other: u128, bits: u32) -> bool {
+fn has_common_prefix(one: u128, other: u128, bits: u32) -> bool {
     (one ^ other).checked_shr(bits).is_none_or(|rest| rest == 0)
 }
 
@@ -149,7 +149,7 @@ impl InetState {
     /// Whether an address is the cell's.
     #[must_use]
     pub fn is_own(&self, host: IpAddr) -> bool {
-        is_here(host) || self.has(host.to_canonical())
+        is_loopback(host) || self.has(host.to_canonical())
     }
 
     /// Whether an address is one of the cell's on its network.
@@ -159,19 +159,19 @@ impl InetState {
 
     /// The source address for a remote host. `None`: there is no route.
     #[must_use]
-    pub fn host_towards(&self, host: IpAddr) -> Option<IpAddr> {
+    pub fn route_source(&self, host: IpAddr) -> Option<IpAddr> {
         self.hosts.iter().find(|interface| interface.leads_to(host.to_canonical())).map(|interface| interface.address)
     }
 
     /// The source address for any host.
     #[must_use]
-    pub fn source_towards(&self, host: IpAddr) -> IpAddr {
+    pub fn source_address(&self, host: IpAddr) -> IpAddr {
         match host.to_canonical() {
             // Packets to an own address have that address as their source.
             host if self.has(host) => host,
-            host if is_here(host) && host.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
-            host if is_here(host) => Ipv6Addr::LOCALHOST.into(),
-            host => self.host_towards(host).unwrap_or(host),
+            host if is_loopback(host) && host.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
+            host if is_loopback(host) => Ipv6Addr::LOCALHOST.into(),
+            host => self.route_source(host).unwrap_or(host),
         }
     }
 
@@ -229,15 +229,15 @@ impl Sockets {
     /// Sets the card, the cell's addresses on its network, and the port after which ephemeral ports begin. Remote hosts may remember
     /// earlier users of the same addresses.
     pub fn set_card(&mut self, card: NetworkCard, hosts: Vec<InterfaceAddress>, after: u16) {
-        (self.outside.card, self.outside.hosts) = (Some(card), hosts);
+        (self.inet.card, self.inet.hosts) = (Some(card), hosts);
         self.next_port = EPHEMERAL_PORTS.start() + after % (EPHEMERAL_PORTS.end() - EPHEMERAL_PORTS.start());
-        self.time_wait.retain(|local| self.outside.is_own(local.ip()));
+        self.time_wait.retain(|local| self.inet.is_own(local.ip()));
     }
 
     /// Removes the card.
     pub fn forget_card(&mut self) {
-        self.outside.card = None;
-        self.outside.hosts.clear();
+        self.inet.card = None;
+        self.inet.hosts.clear();
     }
 
     /// Closes all sockets except remote ends, which close with their connections.
@@ -258,14 +258,14 @@ impl Sockets {
 
     /// Removes the next request.
     pub fn next_request(&mut self) -> Option<NetworkRequest> {
-        let request = self.outside.requests.pop_front()?;
-        self.outside.queued_bytes -= request.length();
+        let request = self.inet.requests.pop_front()?;
+        self.inet.queued_bytes -= request.length();
         Some(request)
     }
 
     /// Removes all changed remote ends from the list.
     pub fn take_changed(&mut self) -> Vec<SocketId> {
-        let changed = mem::take(&mut self.outside.changed);
+        let changed = mem::take(&mut self.inet.changed);
         for id in &changed {
             if let Some(remote_end) = self.sockets.get_mut(id.index).and_then(Option::as_mut).and_then(|socket| socket.remote_end.as_mut())
             {
@@ -286,13 +286,13 @@ impl Sockets {
     }
 
     /// Starts a connection to a remote host.
-    pub(super) fn connect_outside(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
+    pub(super) fn connect_remote(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
         let socket = self.get(id)?;
         let (family, from) = (socket.family, plain(socket.local.internet().ok_or(Errno::EINVAL)?));
         let remote_end = self.open_remote_end(family, to, from)?;
         self.get_mut(remote_end)?.state = State::Connected(id);
         self.get_mut(id)?.state = State::Connecting(remote_end);
-        self.outside.requests.push_back(NetworkRequest::Connect { remote_end, from, to });
+        self.inet.requests.push_back(NetworkRequest::Connect { remote_end, from, to });
         Ok(())
     }
 
@@ -407,7 +407,7 @@ impl Sockets {
     pub fn discards_input(&self, remote_end: SocketId) -> bool {
         self.local_end(remote_end)
             .and_then(|local_end| self.get(local_end).ok())
-            .is_some_and(|socket| socket.reads_ended && socket.sends_ended)
+            .is_some_and(|socket| socket.is_rcv_shutdown && socket.is_send_shutdown)
     }
 
     /// Sends through a remote end.
@@ -416,7 +416,7 @@ impl Sockets {
     /// `EAGAIN`: the buffer is full. `EFAULT`.
     pub(super) fn send_to_remote_end(&mut self, remote_end: SocketId, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
         let connection = self.get_mut(remote_end)?.remote_end.as_ref().and_then(|remote_end| remote_end.connection);
-        let (Some(stack), Some(connection)) = (&mut self.outside.stack, connection) else { return Err(Errno::EAGAIN) };
+        let (Some(stack), Some(connection)) = (&mut self.inet.stack, connection) else { return Err(Errno::EAGAIN) };
         if stack.writable(connection) == 0 {
             return Err(Errno::EAGAIN);
         }
@@ -434,7 +434,7 @@ impl Sockets {
     pub fn remove_remote_end(&mut self, remote_end: SocketId) {
         if let Some(local_end) = self.local_end(remote_end)
             && let Ok(socket) = self.get_mut(local_end)
-            && socket.sends_ended
+            && socket.is_send_shutdown
         {
             socket.state = State::Closed;
         }
@@ -442,22 +442,17 @@ impl Sockets {
     }
 
     /// Sends a datagram to a remote host.
-    pub(super) fn send_outside(
-        &mut self,
-        [from, to]: [SocketAddr; 2],
-        hops: Option<i32>,
-        sending: SendRequest<'_>,
-    ) -> Result<usize, Errno> {
+    pub(super) fn send_remote(&mut self, [from, to]: [SocketAddr; 2], hops: Option<i32>, sending: SendRequest<'_>) -> Result<usize, Errno> {
         let SendRequest { length, give, .. } = sending;
         let bytes = gather(length, give)?;
         let hops = hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
-        self.outside.request(NetworkRequest::Datagram { from, to, bytes, hops });
+        self.inet.request(NetworkRequest::Datagram { from, to, bytes, hops });
         Ok(length)
     }
 
     /// Sends an ICMP message to a remote host.
     pub(super) fn send_message_outside(&mut self, message: IcmpMessage) {
-        self.outside.request(NetworkRequest::Message(message));
+        self.inet.request(NetworkRequest::Message(message));
     }
 
     /// Whether its receive queue has space, if a UDP socket is bound to the address.

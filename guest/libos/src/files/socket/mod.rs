@@ -175,9 +175,9 @@ pub struct Socket {
     /// The receive queue.
     pub queue: Queue,
     /// Receiving was shut down.
-    pub reads_ended: bool,
+    pub is_rcv_shutdown: bool,
     /// Sending was shut down.
-    pub sends_ended: bool,
+    pub is_send_shutdown: bool,
     /// The peer has shut down sending.
     pub has_peer_finished: bool,
     /// The result of a connection attempt has not been reported yet.
@@ -251,8 +251,8 @@ impl Socket {
 
     /// Ends both directions.
     fn end_both(&mut self) {
-        self.reads_ended = true;
-        self.sends_ended = true;
+        self.is_rcv_shutdown = true;
+        self.is_send_shutdown = true;
         self.event_times.other();
     }
 
@@ -283,7 +283,7 @@ pub struct Sockets {
     /// Sockets that receive frames.
     packets: Vec<SocketId>,
     /// The interface to the network outside.
-    pub outside: InetState,
+    pub inet: InetState,
     /// Closed TCP connections that hold their ports.
     pub time_wait: TimeWaitTable,
     /// The wall clock in nanoseconds, for arrival times.
@@ -324,8 +324,8 @@ impl Sockets {
             filter: [0; 8],
             program: None,
             queue: Queue::default(),
-            reads_ended: false,
-            sends_ended: false,
+            is_rcv_shutdown: false,
+            is_send_shutdown: false,
             has_peer_finished: false,
             is_connect_unreported: false,
             event_times: EventTimes::default(),
@@ -398,7 +398,7 @@ impl Sockets {
     pub fn get_mut(&mut self, id: SocketId) -> Result<&mut Socket, Errno> {
         let socket = self.sockets.get_mut(id.index).and_then(Option::as_mut);
         let socket = socket.filter(|socket| socket.number == id.number).ok_or(Errno::EBADF)?;
-        self.outside.note(id, socket);
+        self.inet.note(id, socket);
         Ok(socket)
     }
 

@@ -120,7 +120,7 @@ impl Sockets {
     /// `EINVAL`: it is bound already; `EACCES`: the port is privileged; `EADDRNOTAVAIL`: the address is not the cell's; `EADDRINUSE`.
     pub fn bind_port(&mut self, id: SocketId, address: SocketAddr, may_be_low: bool) -> Result<(), Errno> {
         let socket = self.get(id)?;
-        if !self.outside.is_own(address.ip()) && !plain(address).ip().is_unspecified() {
+        if !self.inet.is_own(address.ip()) && !plain(address).ip().is_unspecified() {
             return Err(Errno::EADDRNOTAVAIL);
         }
         if socket.is_raw() {

@@ -330,7 +330,7 @@ impl Socket {
     pub fn tcp_state(&self) -> u8 {
         match &self.state {
             State::Connected(_) if self.has_peer_finished => TCP_CLOSE_WAIT,
-            State::Connected(_) if self.sends_ended => TCP_FIN_WAIT2,
+            State::Connected(_) if self.is_send_shutdown => TCP_FIN_WAIT2,
             State::Connected(_) => TCP_ESTABLISHED,
             State::Connecting(_) => TCP_SYN_SENT,
             State::Listening { .. } => TCP_LISTEN,

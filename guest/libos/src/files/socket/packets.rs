@@ -26,11 +26,11 @@ impl Sockets {
     /// # Errors
     /// `ENODEV`: there is no such interface.
     pub fn bind_link(&mut self, id: SocketId, link: LinkAddress) -> Result<(), Errno> {
-        let is_there = matches!(link.index, 0 | LOOPBACK) || link.index == CARD && self.outside.card.is_some();
+        let is_there = matches!(link.index, 0 | LOOPBACK) || link.index == CARD && self.inet.card.is_some();
         if !is_there {
             return Err(Errno::ENODEV);
         }
-        let mac = self.outside.card.map(|card| card.mac).filter(|_| link.index == CARD);
+        let mac = self.inet.card.map(|card| card.mac).filter(|_| link.index == CARD);
         let socket = self.get_mut(id)?;
         if link.protocol != 0 {
             socket.protocol = link.protocol.into();
@@ -48,7 +48,7 @@ impl Sockets {
         let Address::Link(bound) = socket.local else { return Err(Errno::EINVAL) };
         let to = if let Destination::Link(to) = to { *to } else { LinkAddress { mac: None, ..bound } };
         let (socket_type, kind) = (socket.socket_type, if to.protocol == 0 { socket.protocol as u16 } else { to.protocol });
-        let card = self.outside.card.filter(|_| to.index == CARD || to.index == 0 && bound.index == CARD).ok_or(Errno::ENXIO)?;
+        let card = self.inet.card.filter(|_| to.index == CARD || to.index == 0 && bound.index == CARD).ok_or(Errno::ENXIO)?;
         let header = if socket_type == SockType::Raw { HEADER } else { 0 };
         if length > card.mtu + header {
             return Err(Errno::EMSGSIZE);
@@ -60,7 +60,7 @@ impl Sockets {
             (_, None) => return Err(Errno::EINVAL),
             (_, Some(mac)) => [&mac[..], &card.mac, &kind.to_be_bytes(), &carried].concat(),
         };
-        self.outside.request(NetworkRequest::Frame(frame));
+        self.inet.request(NetworkRequest::Frame(frame));
         Ok(length)
     }
 

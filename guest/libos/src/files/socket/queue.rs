@@ -51,7 +51,7 @@ struct Piece {
     /// How many of its bytes were read.
     read: usize,
     from: Option<Box<Address>>,
-    beside: ControlMessage,
+    control: ControlMessage,
 }
 
 /// The result of a receive operation.
@@ -125,8 +125,8 @@ impl Queue {
     ///
     /// # Errors
     /// `ENOMEM`; `EFAULT`: no byte could be filled.
-    pub fn push(&mut self, room: usize, beside: ControlMessage, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
-        let ControlMessage { mut files, credentials, .. } = beside;
+    pub fn push(&mut self, room: usize, control: ControlMessage, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+        let ControlMessage { mut files, credentials, .. } = control;
         let mut done = 0;
         while done < room {
             let last = match self.open_piece(room - done, files.is_empty(), credentials) {
@@ -139,7 +139,7 @@ impl Queue {
                 self.pieces.pop_back();
             } else {
                 // Files belong to the first byte that they were sent with.
-                last.beside.files.append(&mut files);
+                last.control.files.append(&mut files);
             }
             done += filled;
             self.used += filled;
@@ -169,7 +169,7 @@ impl Queue {
     /// The piece of a stream for the next `bytes` bytes from `who`: the last one, if it has space and `may_join`, or a new one.
     fn open_piece(&mut self, bytes: usize, may_join: bool, credentials: PeerCredentials) -> Result<&mut Piece, Errno> {
         let joins = |last: &Piece| {
-            last.bytes.len() < last.bytes.capacity() && last.beside.files.is_empty() && last.beside.credentials == credentials
+            last.bytes.len() < last.bytes.capacity() && last.control.files.is_empty() && last.control.credentials == credentials
         };
         if !may_join || !self.pieces.back().is_some_and(joins) {
             let mut room = Vec::new();
@@ -178,7 +178,7 @@ impl Queue {
                 bytes: room,
                 read: 0,
                 from: None,
-                beside: ControlMessage { credentials, ..ControlMessage::default() },
+                control: ControlMessage { credentials, ..ControlMessage::default() },
             });
         }
         self.pieces.back_mut().ok_or(Errno::ENOMEM)
@@ -233,7 +233,7 @@ impl Queue {
         &mut self,
         length: usize,
         from: Address,
-        beside: ControlMessage,
+        control: ControlMessage,
         give: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Result<(), Errno> {
         let mut bytes = Vec::new();
@@ -246,7 +246,7 @@ impl Queue {
             }
         }
         self.used += length + OVERHEAD;
-        self.pieces.push_back(Piece { bytes, read: 0, from: Some(Box::new(from)), beside });
+        self.pieces.push_back(Piece { bytes, read: 0, from: Some(Box::new(from)), control });
         Ok(())
     }
 
@@ -262,7 +262,7 @@ impl Queue {
         while received.bytes < room
             && let Some(piece) = self.pieces.get_mut(index)
         {
-            if !mixes && received.credentials.is_some_and(|credentials| credentials != piece.beside.credentials) {
+            if !mixes && received.credentials.is_some_and(|credentials| credentials != piece.control.credentials) {
                 break;
             }
             let unread = &piece.bytes[piece.read..];
@@ -275,13 +275,13 @@ impl Queue {
                 }
                 break;
             }
-            received.credentials.get_or_insert(piece.beside.credentials);
-            let carries = !piece.beside.files.is_empty();
+            received.credentials.get_or_insert(piece.control.credentials);
+            let carries = !piece.control.files.is_empty();
             if peeks {
-                received.files.extend(&piece.beside.files);
+                received.files.extend(&piece.control.files);
                 index += 1;
             } else {
-                received.files.append(&mut piece.beside.files);
+                received.files.append(&mut piece.control.files);
                 piece.read += count;
                 self.used -= count;
                 if piece.read == piece.bytes.len() {
@@ -308,16 +308,16 @@ impl Queue {
         let Some(piece) = self.pieces.front() else { return Ok(None) };
         let (whole, bytes) = (piece.bytes.len(), piece.bytes.len().min(room));
         let is_taken = take(&piece.bytes[..bytes]) == bytes;
-        let (credentials, packet) = (Some(piece.beside.credentials), piece.beside.packet);
+        let (credentials, packet) = (Some(piece.control.credentials), piece.control.packet);
         let from = piece.from.as_deref().cloned();
         if !is_taken {
             return Err(Errno::EFAULT);
         }
         let files = if peeks {
-            piece.beside.files.clone()
+            piece.control.files.clone()
         } else {
             self.used -= whole + OVERHEAD;
-            self.pieces.pop_front().map(|piece| piece.beside.files).unwrap_or_default()
+            self.pieces.pop_front().map(|piece| piece.control.files).unwrap_or_default()
         };
         Ok(Some(ReceiveResult { bytes, whole, from, files, credentials, packet, queued_error: None }))
     }
@@ -326,7 +326,7 @@ impl Queue {
     pub fn clear(&mut self) -> Vec<usize> {
         self.used = 0;
         self.urgent = None;
-        self.pieces.drain(..).flat_map(|piece| piece.beside.files).collect()
+        self.pieces.drain(..).flat_map(|piece| piece.control.files).collect()
     }
 }
 

@@ -18,10 +18,10 @@ impl Sockets {
             return ready | if accept_queue.is_empty() { 0 } else { READING };
         }
         let is_idle = matches!(socket.state, State::Idle | State::Closed);
-        if socket.reads_ended && socket.sends_ended || is_idle && socket.needs_connection() {
+        if socket.is_rcv_shutdown && socket.is_send_shutdown || is_idle && socket.needs_connection() {
             ready |= POLLHUP;
         }
-        if socket.reads_ended {
+        if socket.is_rcv_shutdown {
             ready |= POLLRDHUP | READING;
         }
         let has_waiting = matches!(&socket.state, State::Listening { accept_queue, .. } if !accept_queue.is_empty());
@@ -47,11 +47,11 @@ impl Sockets {
         let limit = socket.options.send_limit(socket.is_tcp());
         let Some(other) = socket.peer().and_then(|peer| self.get(peer).ok()) else { return true };
         if let Some(remote_end) = &other.remote_end {
-            return socket.sends_ended || self.outside.room(remote_end) > 0;
+            return socket.is_send_shutdown || self.inet.room(remote_end) > 0;
         }
         let used = other.queue.used();
         match (socket.family, socket.socket_type) {
-            (Family::Inet | Family::Inet6, SockType::Stream) => socket.sends_ended || used * 3 <= limit * 2,
+            (Family::Inet | Family::Inet6, SockType::Stream) => socket.is_send_shutdown || used * 3 <= limit * 2,
             (Family::Unix, SockType::Datagram) if other.peer() != Some(id) => !is_full_for_others(other),
             (Family::Unix, _) => used * 4 <= limit,
             _ => true,

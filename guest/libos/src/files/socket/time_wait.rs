@@ -179,13 +179,13 @@ impl Sockets {
 
     /// All closed connections that hold their ports, with their states by Linux's numbers; in the order of the socket table.
     pub fn in_time_wait(&self, now: u64) -> impl Iterator<Item = (&TimeWaitSocket, u8)> {
-        self.time_wait.entries.values().filter_map(move |entry| Some((entry, entry.tcp_state(&self.outside, now)?)))
+        self.time_wait.entries.values().filter_map(move |entry| Some((entry, entry.tcp_state(&self.inet, now)?)))
     }
 
     /// The closed connections that hold a port.
     fn time_wait_at(&self, port: u16) -> impl Iterator<Item = &TimeWaitSocket> {
         let now = self.monotonic_time();
-        self.time_wait.at_port(port).filter(move |entry| entry.tcp_state(&self.outside, now).is_some())
+        self.time_wait.at_port(port).filter(move |entry| entry.tcp_state(&self.inet, now).is_some())
     }
 
     /// Whether a closed connection excludes the binding of a socket to an address.

@@ -37,7 +37,7 @@ pub struct SendRequest<'a> {
     /// The number of bytes.
     pub length: usize,
     /// Control messages and sender.
-    pub beside: ControlMessage,
+    pub control: ControlMessage,
     /// The last byte is urgent (`MSG_OOB`).
     pub urgent: bool,
     /// More parts of the datagram follow (`MSG_MORE`).
@@ -76,11 +76,11 @@ impl Socket {
     pub(super) fn receive_into(
         &mut self,
         room: usize,
-        beside: ControlMessage,
+        control: ControlMessage,
         give: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Result<usize, Errno> {
         self.event_times.input();
-        self.queue.push(room, beside, give)
+        self.queue.push(room, control, give)
     }
 
     /// Appends bytes to the receive queue of a stream, the last of them urgent.
@@ -137,7 +137,7 @@ impl Sockets {
         self.send(
             id,
             &Destination::Connected,
-            SendRequest { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give },
+            SendRequest { length: bytes.len(), control: ControlMessage::default(), urgent: false, more: false, give: &mut give },
         )
     }
 
@@ -147,7 +147,7 @@ impl Sockets {
             return Err(Errno::EAGAIN);
         }
         let limit = socket.send_limit();
-        let Some(peer) = socket.peer().filter(|_| socket.error.is_none() && !socket.sends_ended) else {
+        let Some(peer) = socket.peer().filter(|_| socket.error.is_none() && !socket.is_send_shutdown) else {
             return Err(socket.error.take().unwrap_or(Errno::EPIPE));
         };
         if sending.length == 0 {
@@ -156,10 +156,10 @@ impl Sockets {
         let room = match self.get(peer) {
             // smoltcp does not support urgent bytes.
             Ok(Socket { remote_end: Some(_), .. }) if sending.urgent => return Err(Errno::EOPNOTSUPP),
-            Ok(other) if other.remote_end.is_some() && !(other.reads_ended && other.sends_ended) => {
+            Ok(other) if other.remote_end.is_some() && !(other.is_rcv_shutdown && other.is_send_shutdown) => {
                 return self.send_to_remote_end(peer, sending.give);
             }
-            Ok(other) if !(other.reads_ended && other.sends_ended) => limit.saturating_sub(other.queue.used()).min(sending.length),
+            Ok(other) if !(other.is_rcv_shutdown && other.is_send_shutdown) => limit.saturating_sub(other.queue.used()).min(sending.length),
             // The peer is closed: the next send gets a reset.
             other => {
                 if other.is_ok() {
@@ -191,18 +191,18 @@ impl Sockets {
             (None, _) => return Err(Errno::ENOTCONN),
             (Some(peer), _) => peer,
         };
-        if socket.sends_ended {
+        if socket.is_send_shutdown {
             return Err(Errno::EPIPE);
         }
         if sending.length == 0 {
             return Ok(0);
         }
         let other = self.get_mut(peer).map_err(|_| Errno::EPIPE)?;
-        if other.reads_ended {
+        if other.is_rcv_shutdown {
             return Err(Errno::EPIPE);
         }
         let room = limit.saturating_sub(other.queue.used()).min(sending.length);
-        if room == 0 { Err(Errno::EAGAIN) } else { other.receive_into(room, sending.beside, sending.give) }
+        if room == 0 { Err(Errno::EAGAIN) } else { other.receive_into(room, sending.control, sending.give) }
     }
 
     fn send_packet(&mut self, id: SocketId, sending: SendRequest<'_>) -> Result<usize, Errno> {
@@ -218,7 +218,7 @@ impl Sockets {
             return Err(Errno::EMSGSIZE);
         }
         socket.take_error()?;
-        if socket.sends_ended {
+        if socket.is_send_shutdown {
             return Err(Errno::EPIPE);
         }
         let (target, is_peer) = match (to, socket.peer()) {
@@ -246,19 +246,19 @@ impl Sockets {
         if sending.length > limit - UNIX_RESERVE {
             return Err(Errno::EMSGSIZE);
         }
-        if socket.sends_ended {
+        if socket.is_send_shutdown {
             return Err(Errno::EPIPE);
         }
         let from = socket.local.clone();
         let other = self.get_mut(to).map_err(|_| Errno::EPIPE)?;
-        if other.reads_ended {
+        if other.is_rcv_shutdown {
             return Err(Errno::EPIPE);
         }
         let is_mutual = to == id || other.peer() == Some(id);
         if other.queue.used() >= limit || !is_mutual && is_full_for_others(other) {
             return Err(Errno::EAGAIN);
         }
-        other.queue.push_whole(sending.length, from, sending.beside, sending.give)?;
+        other.queue.push_whole(sending.length, from, sending.control, sending.give)?;
         other.event_times.input();
         Ok(sending.length)
     }
@@ -285,7 +285,7 @@ impl Sockets {
             return Err(Errno::EDESTADDRREQ);
         }
         let length = sending.length;
-        let mut whole = before.unwrap_or_else(|| CorkedDatagram { to: to.clone(), bytes: Vec::new(), packet: sending.beside.packet });
+        let mut whole = before.unwrap_or_else(|| CorkedDatagram { to: to.clone(), bytes: Vec::new(), packet: sending.control.packet });
         if whole.bytes.len().saturating_add(length) > UDP_MAX {
             return Err(Errno::EMSGSIZE);
         }
@@ -306,8 +306,8 @@ impl Sockets {
     pub fn uncork(&mut self, id: SocketId) -> Result<(), Errno> {
         let Some(CorkedDatagram { to, bytes, packet }) = self.get_mut(id)?.corked.take() else { return Ok(()) };
         let mut give = giving(&bytes);
-        let beside = ControlMessage { packet, ..ControlMessage::default() };
-        self.send_udp(id, &to, SendRequest { length: bytes.len(), beside, urgent: false, more: false, give: &mut give }).map(|_| ())
+        let control = ControlMessage { packet, ..ControlMessage::default() };
+        self.send_udp(id, &to, SendRequest { length: bytes.len(), control, urgent: false, more: false, give: &mut give }).map(|_| ())
     }
 
     fn send_udp(&mut self, id: SocketId, to: &Destination, sending: SendRequest<'_>) -> Result<usize, Errno> {
@@ -325,13 +325,13 @@ impl Sockets {
         }
         let socket = self.get_mut(id)?;
         socket.take_error()?;
-        if socket.sends_ended {
+        if socket.is_send_shutdown {
             return Err(Errno::EPIPE);
         }
         let from = self.source(id, to)?;
-        let packet = self.packet(id, to, sending.beside.packet)?;
-        if !self.outside.is_own(to.ip()) {
-            return self.send_outside([from, to], packet.hops, sending);
+        let packet = self.packet(id, to, sending.control.packet)?;
+        if !self.inet.is_own(to.ip()) {
+            return self.send_remote([from, to], packet.hops, sending);
         }
         let Some(target) = self.at_address(SockType::Datagram, LOOPBACK, to, Some(from)) else {
             let bytes = gather(sending.length, sending.give)?;
@@ -369,7 +369,7 @@ impl Sockets {
     /// The source address of a datagram to another address.
     pub(super) fn source(&self, id: SocketId, to: SocketAddr) -> Result<SocketAddr, Errno> {
         let local = plain(self.get(id)?.local.internet().ok_or(Errno::EINVAL)?);
-        let host = if local.ip().is_unspecified() { self.outside.source_towards(to.ip()) } else { local.ip() };
+        let host = if local.ip().is_unspecified() { self.inet.source_address(to.ip()) } else { local.ip() };
         Ok(SocketAddr::new(host, local.port()))
     }
 
@@ -435,7 +435,7 @@ impl Sockets {
                 }
                 socket.take_error()?;
                 match socket.state {
-                    _ if socket.reads_ended => Ok(ReceiveResult::default()),
+                    _ if socket.is_rcv_shutdown => Ok(ReceiveResult::default()),
                     State::Idle | State::Closed => Err(Errno::ENOTCONN),
                     _ => Err(Errno::EAGAIN),
                 }
@@ -447,7 +447,7 @@ impl Sockets {
                 socket.take_error()?;
                 match socket.queue.take_whole(room, peeks, take)? {
                     Some(received) => Ok(received),
-                    None if socket.reads_ended && (waits || socket.socket_type == SockType::SeqPacket) => Ok(ReceiveResult::default()),
+                    None if socket.is_rcv_shutdown && (waits || socket.socket_type == SockType::SeqPacket) => Ok(ReceiveResult::default()),
                     None => Err(Errno::EAGAIN),
                 }
             }
