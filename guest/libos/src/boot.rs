@@ -12,7 +12,7 @@ use pando_libos::files::namei::LookupFlags;
 use pando_libos::files::status::time;
 use pando_libos::files::tree::Tree;
 use pando_libos::limits::STACK_LIMIT;
-use pando_libos::loader::{LoadError, Request, prepare};
+use pando_libos::loader::{ExecRequest, LoadError, prepare};
 use pando_libos::patch::Patches;
 use pando_libos::random::Random;
 use pando_libos::signals::Signal;
@@ -120,7 +120,7 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
         system.memory.patches = patches;
     }
     let path = path.to_vec();
-    let request = Request { directory: AT_FDCWD, path: path.clone(), flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
+    let request = ExecRequest { directory: AT_FDCWD, path: path.clone(), flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
     load(system, request).unwrap_or_else(|error| match error {
         LoadError::System(Errno::ENOENT | Errno::ENOTDIR) => refuse(NOT_FOUND, &path, &error),
         LoadError::System(Errno::ENOMEM) => {
@@ -131,7 +131,7 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
 }
 
 /// Loads the program into the fresh process.
-fn load(system: &mut System, request: Request) -> Result<Registers, LoadError> {
+fn load(system: &mut System, request: ExecRequest) -> Result<Registers, LoadError> {
     let prepared = system.await_mounts(|system| match prepare(&system.files, request.clone()) {
         Err(error) if error.errno() == Errno::QUEUED => Err(Errno::QUEUED),
         prepared => Ok(prepared),

@@ -35,7 +35,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
     let resolved = is_handled
         || match context.cause {
             PAGE_FAULT => system.memory.grow_stack(context.address, system.process.limits.stack()),
-            GENERAL_PROTECTION => answer_cpuid(system, context),
+            GENERAL_PROTECTION => emulate_cpuid(system, context),
             _ => false,
         };
     if !resolved {
@@ -102,7 +102,7 @@ fn floating_code(raised: u32) -> i32 {
 }
 
 /// Emulates `cpuid`, which faults where the machine supports that. Returns whether the instruction was one.
-fn answer_cpuid(system: &mut System, context: &mut SavedContext) -> bool {
+fn emulate_cpuid(system: &mut System, context: &mut SavedContext) -> bool {
     let mut code = [0; INSTRUCTION_MAX];
     // The instruction may be the last one on its page.
     let read = (2..=INSTRUCTION_MAX).rev().find(|&length| user::read(context.rip, &mut code[..length]).is_ok());
@@ -118,7 +118,7 @@ fn answer_cpuid(system: &mut System, context: &mut SavedContext) -> bool {
 
 /// Puts the results of `cpuid` into its registers.
 pub fn set_cpuid(context: &mut SavedContext) {
-    let [a, b, c, d] = cpuid::answer(context.rax as u32, context.rcx as u32);
+    let [a, b, c, d] = cpuid::lookup(context.rax as u32, context.rcx as u32);
     (context.rax, context.rbx, context.rcx, context.rdx) = (a.into(), b.into(), c.into(), d.into());
 }
 

@@ -38,14 +38,14 @@ pub struct Call {
     /// Linux's number on x86-64.
     pub number: u16,
     /// Linux's name and its arguments, as [`trace`](crate::trace) prints them: `read(fd, bytes=, size)`.
-    pub declared: &'static str,
+    pub declaration: &'static str,
     /// How far it is supported.
     pub support: Support,
     handler: Handler,
 }
 
-const fn call(number: u16, declared: &'static str, support: Support, handler: Handler) -> Call {
-    Call { number, declared, support, handler }
+const fn call(number: u16, declaration: &'static str, support: Support, handler: Handler) -> Call {
+    Call { number, declaration, support, handler }
 }
 
 /// The handler of a call that may take long: its system time is always measured. With the index of an argument, the call takes long
@@ -87,7 +87,7 @@ impl Call {
     }
 
     fn parts(&self) -> (&'static str, &'static str, &'static str) {
-        let (name, rest) = self.declared.split_once('(').unwrap_or((self.declared, ""));
+        let (name, rest) = self.declaration.split_once('(').unwrap_or((self.declaration, ""));
         let (signature, returns) = rest.split_once(')').unwrap_or((rest, ""));
         (name, signature, returns.trim_start())
     }

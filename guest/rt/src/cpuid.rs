@@ -8,7 +8,7 @@ use pando_abi::{PAGE_SIZE, layout};
 
 /// The result of `cpuid` for this leaf and subleaf; zeros if the table has none.
 #[must_use]
-pub fn answer(leaf: u32, subleaf: u32) -> [u32; 4] {
+pub fn lookup(leaf: u32, subleaf: u32) -> [u32; 4] {
     let table = with_exposed_provenance::<Entry>(layout::CPUID_TABLE as usize);
     let entries = (layout::CPUID_TABLE_PAGES * PAGE_SIZE) as usize / Entry::SIZE;
     (0..entries)

@@ -43,8 +43,8 @@ pub(crate) fn install() {
     use crate::cpuid;
     /// Leaf 1 ECX: XSAVE is enabled.
     const OSXSAVE: u32 = 1 << 27;
-    let [_, _, features, _] = cpuid::answer(1, 0);
-    let [low, needed, _, high] = cpuid::answer(0xd, 0);
+    let [_, _, features, _] = cpuid::lookup(1, 0);
+    let [low, needed, _, high] = cpuid::lookup(0xd, 0);
     assert!(needed as usize <= VECTOR_SIZE, "vector state of {needed} bytes does not fit into {VECTOR_SIZE}");
     let saves = features & OSXSAVE != 0;
     COMPONENTS.store(if saves { u64::from(high) << 32 | u64::from(low) } else { 0 }, Ordering::Relaxed);

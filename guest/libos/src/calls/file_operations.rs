@@ -19,7 +19,7 @@ use crate::user::set_word32;
 
 /// A read or write.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct IoRequest<'a> {
     /// The descriptor.
     pub fd: u64,
     /// The application's memory.
@@ -30,7 +30,7 @@ pub struct Request<'a> {
     pub waits: bool,
 }
 
-impl Request<'_> {
+impl IoRequest<'_> {
     /// The number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -68,7 +68,7 @@ pub trait CallOperations {
     ///
     /// # Errors
     /// Those of `read`.
-    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn read(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         read_ready(system, request)
     }
 
@@ -76,7 +76,7 @@ pub trait CallOperations {
     ///
     /// # Errors
     /// Those of `write`.
-    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn write(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         write_ready(system, request, false)
     }
 
@@ -133,7 +133,7 @@ impl CallOperations for Plain {}
 
 /// A blocking write to a pipe takes all bytes unless it fails.
 impl CallOperations for PipeFile {
-    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn write(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         write_ready(system, request, true)
     }
 }
@@ -142,8 +142,8 @@ impl CallOperations for PipeFile {
 ///
 /// # Errors
 /// Those of `read`.
-pub fn read_ready(system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
-    let Request { fd, ranges, offset, waits } = request;
+pub fn read_ready(system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
+    let IoRequest { fd, ranges, offset, waits } = request;
     system.before_read(fd, offset, request.bytes());
     let done = with_timeout(system, files(&[fd]), forever(waits), |system| {
         system.files.read(fd, ranges, offset, &mut system.random, clock::wall())
@@ -158,8 +158,8 @@ pub fn read_ready(system: &mut System, request: Request<'_>) -> Result<u64, Errn
 ///
 /// # Errors
 /// Those of `write`.
-pub fn write_ready(system: &mut System, request: Request<'_>, takes_all: bool) -> Result<u64, Errno> {
-    let Request { fd, ranges, offset, waits } = request;
+pub fn write_ready(system: &mut System, request: IoRequest<'_>, takes_all: bool) -> Result<u64, Errno> {
+    let IoRequest { fd, ranges, offset, waits } = request;
     let wanted = request.bytes();
     // Bytes that were written before the call had to wait stay written.
     let mut done = system.thread.call.done;

@@ -5,7 +5,7 @@ use pando_rt::clock;
 use pando_rt::user::UserRange;
 
 use crate::calls::blocking::{files, forever, with_timeout};
-use crate::calls::file_operations::{self, Request, propagate_write};
+use crate::calls::file_operations::{self, IoRequest, propagate_write};
 use crate::errno::Errno;
 use crate::system::System;
 use crate::uapi::{O_APPEND, O_NONBLOCK, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND, RWF_NOWAIT, RWF_SYNC};
@@ -111,14 +111,14 @@ fn checked2(offset: u64, flags: u64) -> Result<Option<u64>, Errno> {
 fn read_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
     let file = system.files.raw_file(fd)?;
     let (object, waits) = (file.object, file.waits());
-    file_operations::of(&object).read(system, Request { fd, ranges, offset, waits })
+    file_operations::of(&object).read(system, IoRequest { fd, ranges, offset, waits })
 }
 
 /// Writes. Waits for room unless the file is non-blocking.
 fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
     let file = system.files.raw_file(fd)?;
     let (object, waits) = (file.object, file.waits());
-    file_operations::of(&object).write(system, Request { fd, ranges, offset, waits })
+    file_operations::of(&object).write(system, IoRequest { fd, ranges, offset, waits })
 }
 
 /// `lseek(fd, offset, whence)`.

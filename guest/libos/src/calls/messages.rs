@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use pando_rt::user::{self as memory, UserRange};
 
 use super::ancillary::{self, ControlBuffer};
-use super::file_operations::{CallOperations, Request};
+use super::file_operations::{CallOperations, IoRequest};
 use super::sockets::{self, address_bytes, deadline, with_sockets, write_address};
 use crate::errno::Errno;
 use crate::files::socket::address::{Address, is_unspecified};
@@ -248,12 +248,12 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
 }
 
 impl CallOperations for SocketId {
-    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn read(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         request.check_stream_read(system)?;
         read(system, request.fd, request.ranges)
     }
 
-    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn write(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         request.check_stream_write(system)?;
         write(system, request.fd, request.ranges)
     }

@@ -7,7 +7,7 @@ use pando_rt::console::{self, IoError, Stream};
 use pando_rt::memory;
 use pando_rt::user::{self, UserRange};
 
-use crate::calls::file_operations::{CallOperations, Request};
+use crate::calls::file_operations::{CallOperations, IoRequest};
 use crate::errno::Errno;
 use crate::files::pando_file::PandoFile;
 use crate::signals::Signal;
@@ -50,7 +50,7 @@ fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
 }
 
 impl CallOperations for PandoFile {
-    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn write(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         request.check_stream_write(system)?;
         write(system, request.ranges)
     }

@@ -5,7 +5,7 @@ use pando_rt::user::{self, write};
 
 use crate::errno::Errno;
 use crate::files::pidfd::PidState;
-use crate::loader::{self, Request};
+use crate::loader::{self, ExecRequest};
 use crate::process::{FIRST as FIRST_PROCESS, Pid, Process, Usage};
 use crate::signals::Signal;
 use crate::system::wait4::{CloneSelection, WaitOptions, WaitStatus, WaitTarget};
@@ -133,7 +133,7 @@ pub fn execve(system: &mut System, [name, arguments, environment, ..]: [u64; 6])
 
 /// `execveat(directory, path, arguments, environment, flags)`.
 pub fn execveat(system: &mut System, [directory, name, arguments, environment, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    let request = Request {
+    let request = ExecRequest {
         directory,
         path: path(name)?.to_vec(),
         flags,
@@ -184,8 +184,8 @@ pub fn wait4(system: &mut System, [which, status, options, usage, ..]: [u64; 6])
         ended: true,
         stopped: options & WUNTRACED != 0,
         continued: options & WCONTINUED != 0,
-        keep: false,
-        at_once: options & WNOHANG != 0,
+        no_wait: false,
+        no_hang: options & WNOHANG != 0,
         clones: clones(options),
     };
     let Some(WaitStatus { number, change, usage: used, .. }) = system.await_child(&wanted)? else { return Ok(0) };
@@ -206,12 +206,12 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
         return Err(Errno::EINVAL);
     }
     let number = number as u32;
-    let mut at_once = options & WNOHANG != 0;
+    let mut no_hang = options & WNOHANG != 0;
     let which = match which as u32 {
         P_PIDFD if number.cast_signed() < 0 => return Err(Errno::EINVAL),
         P_PIDFD => {
             let watched = system.files.watched_process(number.into())?;
-            at_once |= !system.files.raw_file(number.into())?.waits();
+            no_hang |= !system.files.raw_file(number.into())?.waits();
             if watched.state == PidState::Gone {
                 return Err(Errno::ECHILD);
             }
@@ -228,8 +228,8 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
         ended: options & WEXITED != 0,
         stopped: options & WUNTRACED != 0,
         continued: options & WCONTINUED != 0,
-        keep: options & WNOWAIT != 0,
-        at_once,
+        no_wait: options & WNOWAIT != 0,
+        no_hang,
         clones: clones(options),
     };
     let child = system.await_child(&wanted)?;

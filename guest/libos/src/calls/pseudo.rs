@@ -7,7 +7,7 @@ use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::{self, UserRange};
 
 use crate::calls::blocking::{files, forever, with_timeout};
-use crate::calls::file_operations::{CallOperations, Request};
+use crate::calls::file_operations::{CallOperations, IoRequest};
 use crate::calls::terminal;
 use crate::console::{skip, write_to};
 use crate::errno::Errno;
@@ -25,12 +25,12 @@ use crate::user::{set_word32, word32};
 use crate::wait::Channel;
 
 impl CallOperations for PtyMaster {
-    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn read(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         request.check_stream_read(system)?;
         read(system, self.pty, request)
     }
 
-    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn write(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         request.check_stream_write(system)?;
         write(system, self.pty, request.ranges, request.waits)
     }
@@ -41,12 +41,12 @@ impl CallOperations for PtyMaster {
 }
 
 impl CallOperations for PtySlave {
-    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn read(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         request.check_stream_read(system)?;
         system.read_terminal(TerminalName::Pseudo(self.pty), request.ranges, request.waits)
     }
 
-    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn write(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         request.check_stream_write(system)?;
         write_slave(system, self.pty, request.ranges, request.waits)
     }
@@ -108,8 +108,8 @@ fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Result<
 ///
 /// # Errors
 /// `EAGAIN`, `EFAULT`; `EIO`: no process has the slave open; `ERESTART`: a signal came first.
-fn read(system: &mut System, id: PtyId, request: Request<'_>) -> Result<u64, Errno> {
-    let Request { fd, ranges, waits, .. } = request;
+fn read(system: &mut System, id: PtyId, request: IoRequest<'_>) -> Result<u64, Errno> {
+    let IoRequest { fd, ranges, waits, .. } = request;
     let room: u64 = ranges.iter().map(|range| range.length()).sum();
     if room == 0 {
         return Ok(0);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::{self, UserRange};
 
-use crate::calls::file_operations::{CallOperations, Request};
+use crate::calls::file_operations::{CallOperations, IoRequest};
 use crate::calls::signals::set;
 use crate::errno::Errno;
 use crate::files::OpenFile;
@@ -40,7 +40,7 @@ pub fn signalfd4(system: &mut System, [fd, wanted, size, flags, ..]: [u64; 6]) -
 }
 
 impl CallOperations for SignalFile {
-    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn read(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         read(system, self.wanted, request.ranges, request.waits)
     }
 }

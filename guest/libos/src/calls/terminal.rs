@@ -3,7 +3,7 @@
 
 use pando_rt::user::{self, write};
 
-use crate::calls::file_operations::{CallOperations, Request};
+use crate::calls::file_operations::{CallOperations, IoRequest};
 use crate::errno::Errno;
 use crate::files::console_file::ConsoleFile;
 use crate::signals::Signal;
@@ -17,12 +17,12 @@ use crate::uapi::{
 use crate::user::{set_word32, word32};
 
 impl CallOperations for ConsoleFile {
-    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn read(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         request.check_stream_read(system)?;
         system.read_console(request.ranges, request.waits)
     }
 
-    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn write(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         request.check_stream_write(system)?;
         system.write_console(self.stream.output(), request.ranges)
     }

@@ -3,7 +3,7 @@
 
 use pando_rt::clock;
 
-use crate::calls::file_operations::{CallOperations, Request, read_ready};
+use crate::calls::file_operations::{CallOperations, IoRequest, read_ready};
 use crate::calls::timers::{timespec_setting, write_setting};
 use crate::errno::Errno;
 use crate::files::OpenFile;
@@ -33,7 +33,7 @@ fn timer(system: &System, fd: u64) -> Result<TimerId, Errno> {
 }
 
 impl CallOperations for TimerId {
-    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn read(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         let done = read_ready(system, request)?;
         // Its expiry is watched again from here on.
         system.watch_timers();

@@ -32,7 +32,7 @@ pub struct Object<T> {
     /// When owner or permissions were changed last, in seconds since 1970.
     pub changed: u64,
     /// The object itself.
-    pub what: T,
+    pub data: T,
 }
 
 impl<T> Object<T> {
@@ -154,7 +154,7 @@ impl<T> Objects<T> {
         if flags & (IPC_CREAT | IPC_EXCL) == IPC_CREAT | IPC_EXCL {
             return Err(Errno::EEXIST);
         }
-        if !is_enough(&object.what) {
+        if !is_enough(&object.data) {
             return Err(Errno::EINVAL);
         }
         object.check(credentials, flags)?;
@@ -175,7 +175,7 @@ impl<T> Objects<T> {
     }
 
     /// Adds an object under its number, which [`next_number`](Objects::next_number) returned.
-    pub fn add(&mut self, number: u32, key: i32, flags: u64, credentials: &Credentials, now: u64, what: T) {
+    pub fn add(&mut self, number: u32, key: i32, flags: u64, credentials: &Credentials, now: u64, data: T) {
         let owner = [credentials.user.effective, credentials.group.effective];
         (self.last, self.sequence) = (Some(index_of(number)), number >> INDEX_BITS);
         let permissions = flags as u32 & 0o777;
@@ -184,7 +184,7 @@ impl<T> Objects<T> {
         if key != IPC_PRIVATE {
             self.keys.insert(key, index_of(number));
         }
-        self.objects.insert(index_of(number), Object { key, number, owner, maker: owner, permissions, changed: now, what });
+        self.objects.insert(index_of(number), Object { key, number, owner, maker: owner, permissions, changed: now, data });
     }
 
     /// Removes an object.
@@ -222,7 +222,7 @@ mod tests {
         for round in 0..3 {
             let number = objects.next_number(2).expect("there is room");
             objects.add(number, IPC_PRIVATE, 0, &credentials, 0, round);
-            assert_eq!(objects.get(number.into()).map(|object| object.what), Ok(round));
+            assert_eq!(objects.get(number.into()).map(|object| object.data), Ok(round));
             objects.remove(number);
             assert_eq!(objects.get(number.into()).err(), Some(Errno::EINVAL));
         }

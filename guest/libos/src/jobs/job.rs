@@ -28,7 +28,7 @@ pub enum JobStreams {
 }
 
 /// Sends a frame and the bytes that follow it to the operator. `false`: the channel has no space for it yet.
-type Report<'a> = &'a mut dyn FnMut(Frame, &[u8]) -> bool;
+type SendFrame<'a> = &'a mut dyn FnMut(Frame, &[u8]) -> bool;
 
 /// A job.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl Job {
 
     /// Transfers as many bytes as possible. `false`: the job has ended, and its operator has received everything. Without
     /// `are_files_writable`, a job that writes a file keeps its input, because another one reads the changes of the cell.
-    pub(super) fn pump(&mut self, files: &mut Files, are_files_writable: bool, report: Report<'_>) -> bool {
+    pub(super) fn pump(&mut self, files: &mut Files, are_files_writable: bool, report: SendFrame<'_>) -> bool {
         if are_files_writable || !self.task.as_ref().is_some_and(FileTask::writes) {
             self.write_input(files);
         }
@@ -234,7 +234,7 @@ impl Job {
         }
     }
 
-    fn send_messages(&mut self, report: Report<'_>) -> bool {
+    fn send_messages(&mut self, report: SendFrame<'_>) -> bool {
         while !self.messages.is_empty() {
             let length = self.messages.len().min(PIECE).min(self.window as usize);
             if length == 0 || !report(Frame::new(Kind::Output, self.number, ring::ERRORS), &self.messages[..length]) {
@@ -247,7 +247,7 @@ impl Job {
     }
 
     /// Sends the output of its terminal. `true`: there is no more.
-    fn send_terminal_output(&mut self, files: &mut Files, report: Report<'_>) -> bool {
+    fn send_terminal_output(&mut self, files: &mut Files, report: SendFrame<'_>) -> bool {
         let mut piece = [0; PIECE];
         while let Some(id) = self.terminal {
             let room = PIECE.min(self.window as usize);
@@ -265,7 +265,7 @@ impl Job {
     }
 
     /// Sends the content of its pipes. `true`: they are empty.
-    fn send_output(&mut self, files: &mut Files, report: Report<'_>) -> bool {
+    fn send_output(&mut self, files: &mut Files, report: SendFrame<'_>) -> bool {
         let mut piece = [0; PIECE];
         while let Some(task) = self.task.as_mut().filter(|task| !task.writes()) {
             let room = PIECE.min(self.window as usize);

@@ -21,8 +21,8 @@ pub(super) fn numbers(main: &Executable, linker: Option<&Executable>, credential
     /// Upper bound on the bytes of a signal frame besides the vector state.
     const SIGNAL_FRAME: u64 = 1024;
 
-    let [_, _, _, features] = cpuid::answer(1, 0);
-    let [_, vector_state, ..] = cpuid::answer(0xd, 0);
+    let [_, _, _, features] = cpuid::lookup(1, 0);
+    let [_, vector_state, ..] = cpuid::lookup(0xd, 0);
     alloc::vec![
         (AT_MINSIGSTKSZ, SIGNAL_FRAME + u64::from(vector_state)),
         (AT_HWCAP, features.into()),

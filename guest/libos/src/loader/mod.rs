@@ -23,7 +23,7 @@ use crate::elf::ElfError;
 use crate::errno::Errno;
 
 pub use map::LoadedProgram;
-pub use prepare::{PreparedProgram, Request, prepare, search};
+pub use prepare::{ExecRequest, PreparedProgram, prepare, search};
 
 /// The reason why a program cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

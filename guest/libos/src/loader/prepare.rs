@@ -25,7 +25,7 @@ const SPACE_MAX: u64 = 6 << 20;
 
 /// The parameters of `execveat`.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ExecRequest {
     /// The directory from which the path is resolved: a descriptor, or [`AT_FDCWD`].
     pub directory: u64,
     /// The program's path.
@@ -73,8 +73,8 @@ pub struct PreparedProgram {
 ///
 /// # Errors
 /// It does not exist, may not be executed or is no program; the same of its interpreters; or its arguments are too long.
-pub fn prepare(files: &Files, request: Request) -> Result<PreparedProgram, LoadError> {
-    let Request { directory, path, flags, mut arguments, environment, stack_limit } = request;
+pub fn prepare(files: &Files, request: ExecRequest) -> Result<PreparedProgram, LoadError> {
+    let ExecRequest { directory, path, flags, mut arguments, environment, stack_limit } = request;
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno::EINVAL.into());
     }

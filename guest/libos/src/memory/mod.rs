@@ -32,7 +32,7 @@ use crate::patch::Patches;
 use file_mapping::MappedFiles;
 use layout::{LOW_START, Layout, SMALL};
 use map_counts::MapCounts;
-use patching::Content;
+use patching::PageContent;
 use population_plan::plan;
 use regions::{Backing, Blocks, NodePages, Region, Regions};
 use stack::{RESERVED, Stack, Strings};
@@ -134,7 +134,7 @@ impl AddressSpace {
         if backing == Backing::Anonymous && self.claim(range, Region { permissions, backing })? {
             return Ok(());
         }
-        self.release(range, Content::Goes)?;
+        self.release(range, PageContent::Discarded)?;
         self.forget_advice(range);
         self.regions.remove(range);
         self.make(range, permissions, backing)?;
@@ -163,7 +163,7 @@ impl AddressSpace {
     /// Maps blocks of a file in place of existing mappings.
     fn map_all_blocks(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
         self.shows_blocks |= Backing::Blocks(blocks).is_shared();
-        self.release(range, Content::Goes)?;
+        self.release(range, PageContent::Discarded)?;
         self.forget_advice(range);
         self.regions.remove(range);
         self.premapped.remove(range);
@@ -194,7 +194,7 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`: no memory for the kernel's tables.
     pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
-        self.release(range, Content::Goes)?;
+        self.release(range, PageContent::Discarded)?;
         self.forget_advice(range);
         let mut unmapped = self.regions.remove(range);
         unmapped.retain(|(_, region)| !region.backing.is_nothing());
@@ -227,7 +227,7 @@ impl AddressSpace {
     /// writable.
     pub fn protect(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
         if permissions != Permissions::READ_EXECUTE {
-            self.release(range, Content::Stays)?;
+            self.release(range, PageContent::Kept)?;
         }
         // An earlier run's data lie there, with other permissions than the region has.
         let claimed: Vec<_> = self.premapped.pieces(range).into_iter().filter(|(part, _)| self.regions.covers(*part)).collect();
@@ -353,7 +353,7 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`: there are holes in the range, or no memory is left.
     pub fn discard(&mut self, range: PageRange) -> Result<(), Errno> {
-        self.release(range, Content::Stays)?;
+        self.release(range, PageContent::Kept)?;
         for (part, region) in self.regions.pieces(range) {
             match region.backing {
                 backing @ (Backing::Anonymous | Backing::Stack | Backing::Downward) if region.permissions != Permissions::NONE => {

@@ -26,11 +26,11 @@ const BREAKPOINT: u64 = 3;
 
 /// The future of the content of pages whose patches are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum PageContent {
     /// It stays: the program's bytes are restored.
-    Stays,
+    Kept,
     /// It is discarded.
-    Goes,
+    Discarded,
 }
 
 /// A patch that is recorded but not written yet.
@@ -151,11 +151,11 @@ impl AddressSpace {
     ///
     /// # Errors
     /// `ENOMEM`: the program's bytes could not be restored.
-    pub(super) fn release(&mut self, range: PageRange, content: Content) -> Result<(), Errno> {
+    pub(super) fn release(&mut self, range: PageRange, content: PageContent) -> Result<(), Errno> {
         let pages = range.start()..range.end();
         for site in self.patches.sites_in(pages.clone()) {
             let length = self.patches.site(site).map_or(0, Site::length);
-            let is_gone = content == Content::Goes && range.start() <= site && site + length <= range.end();
+            let is_gone = content == PageContent::Discarded && range.start() <= site && site + length <= range.end();
             if is_gone {
                 self.patches.give_up(site, false);
             } else {
@@ -163,8 +163,8 @@ impl AddressSpace {
             }
         }
         match content {
-            Content::Stays => self.patches.expect_changes(pages.clone()),
-            Content::Goes => {
+            PageContent::Kept => self.patches.expect_changes(pages.clone()),
+            PageContent::Discarded => {
                 self.patches.forget_traps(pages.clone());
                 self.keep_in_children(range);
             }

@@ -6,7 +6,7 @@ use pando_rt::memory::PageRange;
 use pando_rt::user;
 
 use super::AddressSpace;
-use super::patching::Content;
+use super::patching::PageContent;
 use super::regions::{Backing, Region};
 use crate::errno::Errno;
 
@@ -59,7 +59,7 @@ impl AddressSpace {
                 self.find(new.bytes(), PAGE_SIZE)?
             }
         };
-        self.release(old, Content::Stays)?;
+        self.release(old, PageContent::Kept)?;
         for &(part, region) in &pieces {
             let start = to.start() + (part.start() - old.start());
             let end = if part.end() == old.end() { to.end() } else { to.end().min(start + part.bytes()) };

@@ -12,7 +12,7 @@ use pando_abi::layout::{SHARED, SLOT_SIZE};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions};
 use pando_rt::memory::{self, PageRange};
 
-use super::patching::Content;
+use super::patching::PageContent;
 use super::regions::{Backing, Blocks, Region, Regions};
 use super::{AddressSpace, COPIED_MAX};
 use crate::errno::Errno;
@@ -99,7 +99,7 @@ impl AddressSpace {
 
     /// Records a mapping of memory that the kernel has mapped already, in place of existing mappings.
     fn replace_region(&mut self, range: PageRange, region: Region) -> Result<(), Errno> {
-        self.release(range, Content::Goes)?;
+        self.release(range, PageContent::Discarded)?;
         self.forget_advice(range);
         self.regions.put(range, region);
         Ok(())

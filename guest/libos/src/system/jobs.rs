@@ -21,7 +21,7 @@ use crate::jobs::requests::{JobRequest, parse};
 use crate::jobs::watch_task::WatchTask;
 use crate::jobs::{FAILED, Job, JobStreams};
 use crate::limits::STACK_LIMIT;
-use crate::loader::{LoadError, Request, prepare, search};
+use crate::loader::{ExecRequest, LoadError, prepare, search};
 use crate::memory::AddressSpace;
 use crate::process::{Pid, Process};
 use crate::signals::Signal;
@@ -176,7 +176,7 @@ impl System {
             self.await_mounts(|system| search(&system.files, &path, search_path)).map_err(|error| JobRefusal::of_search(&path, error))?
         };
         let named = path.clone();
-        let request = Request { directory: AT_FDCWD, path, flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
+        let request = ExecRequest { directory: AT_FDCWD, path, flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
         let prepared = self.await_mounts(|system| match prepare(&system.files, request.clone()) {
             Err(error) if error.errno() == Errno::QUEUED => Err(Errno::QUEUED),
             prepared => Ok(prepared),

@@ -71,7 +71,7 @@ impl System {
     pub fn detach(&mut self, address: u64) -> Result<(), Errno> {
         let first = crate::memory::pages(address, PAGE_SIZE)?;
         let number = numbers(&self.memory, first).pop_first().ok_or(Errno::EINVAL)?;
-        let pages = self.ipc.segments.get(number.into())?.what.pages;
+        let pages = self.ipc.segments.get(number.into())?.data.pages;
         if pages.start() != address {
             return Err(Errno::EINVAL);
         }
@@ -91,7 +91,7 @@ impl System {
     #[must_use]
     pub fn attachments(&self, number: u32) -> u64 {
         let Ok(object) = self.ipc.segments.get(number.into()) else { return 0 };
-        let pages = object.what.pages;
+        let pages = object.data.pages;
         let memories = self.other_memories().chain([&*self.memory]);
         memories
             .filter(|memory| numbers(memory, pages).contains(&number))
@@ -115,8 +115,8 @@ impl System {
     /// Frees a removed segment if it is not attached any more.
     pub fn release_segment(&mut self, number: u32) {
         let Ok(object) = self.ipc.segments.get(number.into()) else { return };
-        let pages = object.what.pages;
-        if object.what.is_removed && self.attachments(number) == 0 {
+        let pages = object.data.pages;
+        if object.data.is_removed && self.attachments(number) == 0 {
             // If it cannot be unmapped, the cell loses the memory.
             let _ = memory::unmap(pages);
             self.vacate(pages);
@@ -128,7 +128,7 @@ impl System {
     fn stamp_segment(&mut self, number: u32, which: usize) {
         let process = self.process.number;
         if let Ok(object) = self.ipc.segments.get_mut(number.into()) {
-            (object.what.times[which], object.what.processes[1]) = (clock::wall() / NANOSECONDS, process);
+            (object.data.times[which], object.data.processes[1]) = (clock::wall() / NANOSECONDS, process);
         }
     }
 }

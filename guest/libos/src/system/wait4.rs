@@ -32,9 +32,9 @@ pub struct WaitOptions {
     /// Report continued children (`WCONTINUED`).
     pub continued: bool,
     /// Leave the child waitable (`WNOWAIT`).
-    pub keep: bool,
+    pub no_wait: bool,
     /// Return at once (`WNOHANG`).
-    pub at_once: bool,
+    pub no_hang: bool,
     /// How to treat "clone" children, whose end signal is not `SIGCHLD` (`__WALL`, `__WCLONE`).
     pub clones: CloneSelection,
 }
@@ -106,25 +106,25 @@ impl System {
         let found = |system: &mut System| {
             let candidates = children(system);
             let found = candidates.into_iter().find_map(|number| Some((number, wanted.wants(system.process_of(number)?)?)));
-            found.map(|(number, change)| system.collect(number, change, wanted.keep))
+            found.map(|(number, change)| system.collect(number, change, wanted.no_wait))
         };
-        if wanted.at_once {
+        if wanted.no_hang {
             return Ok(found(self));
         }
         self.wait(&[Channel::Child(parent)], NO_DEADLINE, found)
     }
 
     /// Consumes a child's state change; a child that has ended is removed.
-    fn collect(&mut self, number: Pid, change: ProcessStateChange, keep: bool) -> WaitStatus {
+    fn collect(&mut self, number: Pid, change: ProcessStateChange, no_wait: bool) -> WaitStatus {
         let user = self.files.user_of(number);
         let mut usage = Usage::default();
         if let Some(child) = self.process_of_mut(number) {
             usage = child.usage;
-            if !keep {
+            if !no_wait {
                 child.change = None;
             }
         }
-        if change.is_end() && !keep {
+        if change.is_end() && !no_wait {
             self.others.processes.remove(&number);
             self.files.forget_process(number);
             let parent_usage = &mut self.process.usage;

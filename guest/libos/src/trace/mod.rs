@@ -223,15 +223,15 @@ mod tests {
     fn every_call_declares_its_arguments() {
         for call in TABLE {
             assert!(
-                call.name().len() < call.declared.len(),
+                call.name().len() < call.declaration.len(),
                 "{}: give its arguments, as `{}(fd, bytes=, size)`",
-                call.declared,
-                call.declared
+                call.declaration,
+                call.declaration
             );
             for word in call.signature().split(", ").filter(|word| !word.is_empty()) {
-                assert!(Kind::find(word).is_some(), "{}: `{word}` is no kind of argument: see `trace/kinds.rs`", call.declared);
+                assert!(Kind::find(word).is_some(), "{}: `{word}` is no kind of argument: see `trace/kinds.rs`", call.declaration);
             }
-            assert!(results::find(call.returns()).is_some(), "{}: `{}` is no kind of result", call.declared, call.returns());
+            assert!(results::find(call.returns()).is_some(), "{}: `{}` is no kind of result", call.declaration, call.returns());
         }
     }
 }

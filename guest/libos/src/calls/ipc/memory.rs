@@ -49,7 +49,7 @@ pub fn shmat(system: &mut System, [number, address, flags, ..]: [u64; 6]) -> Res
     let execute = if flags & SHM_EXEC != 0 { 0o111 } else { 0 };
     let object = system.ipc.segments.get(number)?;
     object.check(&system.files.current.credentials, READ | write | execute)?;
-    let (number, pages) = (object.number, object.what.pages);
+    let (number, pages) = (object.number, object.data.pages);
     if wanted.is_some_and(|wanted| wanted != pages.start()) {
         return Err(Errno::EINVAL);
     }
@@ -73,7 +73,7 @@ pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
             Ok(system.ipc.segments.last_index())
         }
         SHM_INFO => {
-            let pages: u64 = system.ipc.segments.all().map(|object| object.what.pages.pages()).sum();
+            let pages: u64 = system.ipc.segments.all().map(|object| object.data.pages.pages()).sum();
             set_words(buffer, &[system.ipc.segments.all().count() as u64, pages, pages, 0, 0, 0])?;
             Ok(system.ipc.segments.last_index())
         }
@@ -95,14 +95,14 @@ pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
             let object = system.ipc.segments.get_mut(number)?;
             object.check_owner(&system.files.current.credentials)?;
             let number = object.number;
-            object.what.is_removed = true;
+            object.data.is_removed = true;
             system.ipc.segments.hide(number);
             system.release_segment(number);
             Ok(0)
         }
         wanted @ (SHM_LOCK | SHM_UNLOCK) => {
             check_locking(system, number, wanted == SHM_LOCK)?;
-            system.ipc.segments.get_mut(number)?.what.is_locked = wanted == SHM_LOCK;
+            system.ipc.segments.get_mut(number)?.data.is_locked = wanted == SHM_LOCK;
             Ok(0)
         }
         _ => Err(Errno::EINVAL),
@@ -111,7 +111,7 @@ pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
 
 /// Checks that the process may lock a segment, or unlock it.
 fn check_locking(system: &mut System, number: u64, locks: bool) -> Result<(), Errno> {
-    let all: u64 = system.ipc.segments.all().filter(|object| object.what.is_locked).map(|object| object.what.bytes).sum();
+    let all: u64 = system.ipc.segments.all().filter(|object| object.data.is_locked).map(|object| object.data.bytes).sum();
     let (limit, credentials) = (system.process.limits.locked(), &system.files.current.credentials);
     let object = system.ipc.segments.get_mut(number)?;
     if credentials.is_capable(CAP_IPC_LOCK) {
@@ -120,16 +120,16 @@ fn check_locking(system: &mut System, number: u64, locks: bool) -> Result<(), Er
     if !object.is_of(credentials) {
         return Err(Errno::EPERM);
     }
-    match limit.filter(|_| locks && !object.what.is_locked) {
+    match limit.filter(|_| locks && !object.data.is_locked) {
         Some(0) => Err(Errno::EPERM),
-        Some(limit) if all.saturating_add(object.what.bytes) > limit => Err(Errno::ENOMEM),
+        Some(limit) if all.saturating_add(object.data.bytes) > limit => Err(Errno::ENOMEM),
         _ => Ok(()),
     }
 }
 
 /// The words of a `struct shmid_ds`.
 fn status(system: &System, object: &Object<Segment>) -> [u64; 14] {
-    let Segment { bytes, is_removed, is_locked, times: [attached, detached], processes: [maker, last], .. } = object.what;
+    let Segment { bytes, is_removed, is_locked, times: [attached, detached], processes: [maker, last], .. } = object.data;
     let flags = if is_removed { SHM_DEST } else { 0 } | if is_locked { SHM_LOCKED } else { 0 };
     let mut words = [0; 14];
     words[..6].copy_from_slice(&words_of(object, flags));

@@ -47,7 +47,7 @@ pub fn msgsnd(system: &mut System, [number, address, bytes, flags, ..]: [u64; 6]
     let (number, process) = (object.number, system.process.number);
     let message = Message { kind, bytes: content };
     let send = |system: &mut System| {
-        let queue = &mut system.ipc.queues.get_mut(number.into()).ok()?.what;
+        let queue = &mut system.ipc.queues.get_mut(number.into()).ok()?.data;
         queue.fits(bytes).then(|| queue.send(message, process, now()))
     };
     let on = Channel::Queue(number);
@@ -74,7 +74,7 @@ pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64
     object.check(&system.files.current.credentials, READ)?;
     let (number, process) = (object.number, system.process.number);
     let receive = |system: &mut System| {
-        let queue = &mut system.ipc.queues.get_mut(number.into()).ok()?.what;
+        let queue = &mut system.ipc.queues.get_mut(number.into()).ok()?.data;
         queue.receive(wanted, room, flags & MSG_NOERROR != 0, process, now()).transpose()
     };
     let on = Channel::Queue(number);
@@ -101,7 +101,7 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
             if wanted != MSG_STAT_ANY {
                 object.check(&system.files.current.credentials, READ)?;
             }
-            let queue = &object.what;
+            let queue = &object.data;
             let [sender, receiver] = queue.processes;
             let mut words = [0; 15];
             words[..6].copy_from_slice(&words_of(object, 0));
@@ -120,7 +120,7 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
                 return Err(Errno::EPERM);
             }
             set_owner(object, buffer)?;
-            object.what.room = room;
+            object.data.room = room;
             let number = object.number;
             system.wake(Channel::Queue(number));
             Ok(0)
@@ -143,7 +143,7 @@ fn write_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno>
     const SEGMENTS: u32 = 0xffff;
     let all = &system.ipc.queues;
     let (queues, room, most) = (QUEUES_MAX as u32, QUEUE_BYTES as u32, MESSAGE_MAX as u32);
-    let sum = |each: fn(&Queue) -> u64| all.all().map(|object| each(&object.what)).sum::<u64>() as u32;
+    let sum = |each: fn(&Queue) -> u64| all.all().map(|object| each(&object.data)).sum::<u64>() as u32;
     let [pool, map, last] =
         if used { [all.all().count() as u32, sum(Queue::count), sum(|queue| queue.used)] } else { [queues / 1024 * room, room, room] };
     let numbers = [pool, map, most, room, queues, SEGMENT_BYTES, last, SEGMENTS];

@@ -60,7 +60,7 @@ pub fn semtimedop(system: &mut System, [number, address, count, timeout, ..]: [u
     }
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
     let object = system.ipc.semaphores.get(number).map_err(|error| missing_object_error(system, error))?;
-    if operations.iter().any(|operation| usize::from(operation.index) >= object.what.all.len()) {
+    if operations.iter().any(|operation| usize::from(operation.index) >= object.data.all.len()) {
         return Err(Errno::EFBIG);
     }
     let changes = operations.iter().any(|operation| operation.change != 0);
@@ -92,7 +92,7 @@ impl System {
         let thread = self.thread_of_mut(thread)?;
         let (process, operations) = (thread.process, core::mem::take(&mut thread.operations));
         let thread = thread.number;
-        let set = &mut self.ipc.semaphores.get_mut(number.into()).ok()?.what;
+        let set = &mut self.ipc.semaphores.get_mut(number.into()).ok()?.data;
         match set.attempt(&operations, process) {
             Ok(Attempt::Done) => {
                 set.operated = now();
@@ -119,7 +119,7 @@ impl System {
     /// Applies the undo values of the running process, which ends (`SEM_UNDO`).
     pub(crate) fn undo_semaphores(&mut self) {
         let process = self.process.number;
-        let undone = self.ipc.semaphores.all_mut().filter_map(|object| object.what.undo(process).then_some(object.number));
+        let undone = self.ipc.semaphores.all_mut().filter_map(|object| object.data.undo(process).then_some(object.number));
         for number in undone.collect::<Vec<u32>>() {
             self.serve_semaphores(number);
         }
@@ -134,7 +134,7 @@ impl System {
             };
             let Ok(object) = self.ipc.semaphores.get_mut(number.into()) else { continue };
             // It waits, so the attempt changes nothing.
-            if let Ok(Attempt::Waits(first)) = object.what.attempt(&operations, process) {
+            if let Ok(Attempt::Waits(first)) = object.data.attempt(&operations, process) {
                 count += u64::from(u64::from(first.index) == index && (first.change == 0) == zero);
             }
         }
@@ -182,17 +182,17 @@ pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 
         SETALL => {
             let object = system.ipc.semaphores.get(number)?;
             object.check(&system.files.current.credentials, WRITE)?;
-            let values = values_at(argument, object.what.all.len())?;
+            let values = values_at(argument, object.data.all.len())?;
             set_values(system, number, 0, &values)
         }
         wanted @ (GETPID | GETVAL | GETALL | GETNCNT | GETZCNT) => {
             let object = system.ipc.semaphores.get(number)?;
             object.check(&system.files.current.credentials, READ)?;
             if wanted == GETALL {
-                let bytes = object.what.all.iter().flat_map(|semaphore| (semaphore.value as u16).to_le_bytes()).collect::<Vec<u8>>();
+                let bytes = object.data.all.iter().flat_map(|semaphore| (semaphore.value as u16).to_le_bytes()).collect::<Vec<u8>>();
                 return Ok(user::write(argument, &bytes).map(|()| 0)?);
             }
-            let (semaphore, number) = (object.what.all[index_of(object, index)?], object.number);
+            let (semaphore, number) = (object.data.all[index_of(object, index)?], object.number);
             Ok(match wanted {
                 GETPID => semaphore.changed_by.into(),
                 GETVAL => semaphore.value as u64,
@@ -207,13 +207,13 @@ pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 
 fn status(object: &Object<Semaphores>) -> [u64; 13] {
     let mut words = [0; 13];
     words[..6].copy_from_slice(&words_of(object, 0));
-    (words[6], words[8], words[10]) = (object.what.operated, object.changed, object.what.all.len() as u64);
+    (words[6], words[8], words[10]) = (object.data.operated, object.changed, object.data.all.len() as u64);
     words
 }
 
 /// The index of a semaphore in its set.
 fn index_of(object: &Object<Semaphores>, index: u64) -> Result<usize, Errno> {
-    if index < object.what.all.len() as u64 { Ok(index as usize) } else { Err(Errno::EINVAL) }
+    if index < object.data.all.len() as u64 { Ok(index as usize) } else { Err(Errno::EINVAL) }
 }
 
 /// Reads `count` values from the program's memory.
@@ -227,7 +227,7 @@ fn values_at(address: u64, count: usize) -> Result<Vec<i32>, Errno> {
 fn set_values(system: &mut System, number: u64, first: usize, values: &[i32]) -> Result<u64, Errno> {
     let process: Pid = system.process.number;
     let object = system.ipc.semaphores.get_mut(number)?;
-    object.what.set(first, values, process);
+    object.data.set(first, values, process);
     object.changed = now();
     let number = object.number;
     system.serve_semaphores(number);
@@ -238,7 +238,7 @@ fn set_values(system: &mut System, number: u64, first: usize, values: &[i32]) ->
 fn write_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno> {
     const BYTES_OF_UNDOING: u32 = 20;
     let all = &system.ipc.semaphores;
-    let (sets, count) = (all.all().count() as u32, all.all().map(|object| object.what.all.len() as u32).sum());
+    let (sets, count) = (all.all().count() as u32, all.all().map(|object| object.data.all.len() as u32).sum());
     let last = if used { [sets, VALUE_MAX as u32, count] } else { [BYTES_OF_UNDOING, VALUE_MAX as u32, VALUE_MAX as u32] };
     let operations = OPERATIONS_MAX as u32;
     let numbers = [MANY, SETS_MAX as u32, MANY, MANY, SEMAPHORES_MAX as u32, operations, operations, last[0], last[1], last[2]];

@@ -18,7 +18,7 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::user::{self, UserRange};
 use pando_rt::{clock, registers};
 
-use crate::calls::file_operations::{CallOperations, Request};
+use crate::calls::file_operations::{CallOperations, IoRequest};
 use crate::calls::identity::{RELEASE, VERSION, host_name};
 use crate::calls::pando_device::clone_arguments;
 use crate::errno::Errno;
@@ -70,7 +70,7 @@ fn text(system: &mut System, entry: ProcEntry, which: ProcText) -> Result<Vec<u8
 }
 
 impl CallOperations for ProcFile {
-    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+    fn write(&self, system: &mut System, request: IoRequest<'_>) -> Result<u64, Errno> {
         if !system.files.raw_file(request.fd)?.writable() {
             return Err(Errno::EBADF);
         }

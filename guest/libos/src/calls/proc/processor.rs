@@ -12,7 +12,7 @@ use pando_rt::{cpuid, registers};
 
 /// The text.
 pub(super) fn cpu_info() -> String {
-    let word = |leaf| cpuid::answer(leaf, 0);
+    let word = |leaf| cpuid::lookup(leaf, 0);
     let [highest, b, c, d] = word(0);
     let vendor: Vec<u8> = [b, d, c].into_iter().flat_map(u32::to_le_bytes).collect();
     let brand: Vec<u8> = (0x8000_0002..=0x8000_0004).flat_map(word).flat_map(u32::to_le_bytes).take_while(|byte| *byte != 0).collect();
@@ -56,12 +56,12 @@ fn cache_kilobytes() -> u64 {
     /// Caches of a processor, and some more.
     const CACHES: u32 = 8;
     let size = |subleaf: u32| {
-        let [a, b, c, _] = cpuid::answer(4, subleaf);
+        let [a, b, c, _] = cpuid::lookup(4, subleaf);
         let part = |shift: u32, mask: u32| u64::from(b >> shift & mask) + 1;
         if a & 31 == 0 { 0 } else { part(22, 0x3ff) * part(12, 0x3ff) * part(0, 0xfff) * (u64::from(c) + 1) / 1024 }
     };
     match (0..CACHES).map(size).max() {
         Some(largest @ 1..) => largest,
-        _ => u64::from(cpuid::answer(0x8000_0006, 0)[2] >> 16),
+        _ => u64::from(cpuid::lookup(0x8000_0006, 0)[2] >> 16),
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn segments(system: &System) -> String {
         "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n",
     );
     for object in system.ipc.segments.all() {
-        let segment = &object.what;
+        let segment = &object.data;
         let flags = if segment.is_removed { SHM_DEST } else { 0 } | if segment.is_locked { SHM_LOCKED } else { 0 };
         let ([maker, last], [attached, detached]) = (segment.processes, segment.times);
         text += &format!("{}{:21} {maker:5} {last:5}  {:5} ", start(object, flags), segment.bytes, system.attachments(object.number));
@@ -35,7 +35,7 @@ pub(super) fn segments(system: &System) -> String {
 pub(super) fn semaphores(system: &System) -> String {
     let mut text = String::from("       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n");
     for object in system.ipc.semaphores.all() {
-        let set = &object.what;
+        let set = &object.data;
         text += &format!("{}{:10} {} {:10} {:10}\n", start(object, 0), set.all.len(), owners(object), set.operated, object.changed);
     }
     text
@@ -46,7 +46,7 @@ pub(super) fn queues(system: &System) -> String {
         "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      rtime      ctime\n",
     );
     for object in system.ipc.queues.all() {
-        let queue = &object.what;
+        let queue = &object.data;
         let ([sender, receiver], [sent, received]) = (queue.processes, queue.times);
         text += &format!("{} {:10} {:10} {sender:5} {receiver:5} ", start(object, 0), queue.used, queue.count());
         text += &format!("{} {sent:10} {received:10} {:10}\n", owners(object), object.changed);

@@ -78,7 +78,7 @@ const LATER: [Word; 9] = [
 
 /// The names of the features, separated by spaces.
 pub(super) fn names() -> String {
-    let own = if cpuid::answer(0x8000_0007, 0)[EDX] & INVARIANT_TSC != 0 {
+    let own = if cpuid::lookup(0x8000_0007, 0)[EDX] & INVARIANT_TSC != 0 {
         &["constant_tsc", "rep_good", "nopl", "nonstop_tsc", "cpuid"][..]
     } else {
         &["rep_good", "nopl", "cpuid"]
@@ -89,7 +89,7 @@ pub(super) fn names() -> String {
 
 /// The names of the set bits of a word.
 fn of_word(word: &Word) -> impl Iterator<Item = &'static str> {
-    let bits = cpuid::answer(word.leaf, word.subleaf)[word.register];
+    let bits = cpuid::lookup(word.leaf, word.subleaf)[word.register];
     word.names.split(' ').enumerate().filter(move |(bit, name)| *name != "-" && bits >> bit & 1 != 0).map(|(_, name)| name)
 }
 
