@@ -6,7 +6,7 @@ use pando_kernel::End;
 /// The exit status of a program whose time limit expired, as `timeout` uses it.
 pub const TIMED_OUT: u8 = 124;
 /// The exit status of failures of Pando and of the host, as container tools use it.
-pub const OWN_FAILURE: u8 = 125;
+pub const PANDO_FAILURE_STATUS: u8 = 125;
 /// The signal that ends a program which writes to a closed pipe.
 pub const SIGPIPE: u8 = 13;
 /// The signal of a program that violates the memory's protection.
@@ -22,7 +22,7 @@ pub fn exit_status(end: &End) -> u8 {
         End::TimedOut => TIMED_OUT,
         End::Fault(_) | End::DoubleFault(_) | End::Violation(_) | End::Stuck { .. } => of_signal(SIGSEGV),
         End::Quota | End::MachineFull | End::Killed | End::OutputLimit => of_signal(SIGKILL),
-        End::Host(_) => OWN_FAILURE,
+        End::Host(_) => PANDO_FAILURE_STATUS,
     }
 }
 

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use pando_image::escaped_lines;
 use pando_kernel::End;
 use pando_manager::host;
-use pando_manager::outcome::{OWN_FAILURE, is_chosen};
+use pando_manager::outcome::{PANDO_FAILURE_STATUS, is_chosen};
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::Write;
@@ -65,7 +65,7 @@ pub(crate) fn answer(mut answer: clap::Error) -> ExitCode {
     replace_tip(&mut answer);
     // A failure to write cannot be reported.
     let _ = answer.print();
-    ExitCode::from(if answer.use_stderr() { OWN_FAILURE } else { 0 })
+    ExitCode::from(if answer.use_stderr() { PANDO_FAILURE_STATUS } else { 0 })
 }
 
 /// Replaces clap's advice to write `--` before an unknown option: no command takes an option as a value, and a program's options

@@ -10,7 +10,7 @@ use pando_manager::environment::ProgramError;
 use pando_manager::host;
 use pando_manager::machine::MachineError;
 use pando_manager::network::NetworkError;
-use pando_manager::outcome::OWN_FAILURE;
+use pando_manager::outcome::PANDO_FAILURE_STATUS;
 use pando_manager::template::TemplateError;
 use pando_manager::view::ViewError;
 use pando_manager::volumes::VolumeError;
@@ -279,7 +279,7 @@ impl Failure {
         match self {
             Failure::Program(error) | Failure::View(ViewError::Program(error)) => of_program(error),
             Failure::Template(TemplateError::View(ViewError::Program(error))) => of_program(error),
-            _ => OWN_FAILURE,
+            _ => PANDO_FAILURE_STATUS,
         }
     }
 }

@@ -14,7 +14,7 @@ use pando_machine::CellsDevice;
 use pando_manager::cell::CellSpec;
 use pando_manager::host;
 use pando_manager::limits::Limits;
-use pando_manager::outcome::{OWN_FAILURE, exit_status};
+use pando_manager::outcome::{PANDO_FAILURE_STATUS, exit_status};
 use pando_manager::time_limits::TimeLimits;
 use pando_manager::view::{ViewSpec, program_in_same_view};
 use std::io;
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &RunOptions, device: CellsDevice) -> Result<u8, Failu
     drop(terminal);
     signals.name_request(&mut end);
     diagnostics::report_end(options.program(), &end);
-    Ok(if unread.load(Ordering::Relaxed) { OWN_FAILURE } else { exit_status(&end) })
+    Ok(if unread.load(Ordering::Relaxed) { PANDO_FAILURE_STATUS } else { exit_status(&end) })
 }
 
 /// Waits until the output of an ended cell is written; if the cell was terminated, only as long as its reader reads. Returns whether all of

@@ -20,7 +20,7 @@ use pando_manager::limits::Limits;
 use pando_manager::machine::{self, SleepConfig};
 use pando_manager::mounts::{self, LiveMounts};
 use pando_manager::network::{NetworkReport, NetworkSpec, PreparedNetwork};
-use pando_manager::outcome::{OWN_FAILURE, exit_status};
+use pando_manager::outcome::{PANDO_FAILURE_STATUS, exit_status};
 use pando_manager::report::Reporter;
 use pando_manager::starts::ProgramStart;
 use pando_manager::time_limits::TimeLimits;
@@ -152,7 +152,7 @@ pub(crate) fn start_and_wait(
         Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &network, timings)),
         None => diagnostics::report_end(single.name, &outcome.end),
     }
-    Ok(if is_complete { exit_status(&outcome.end) } else { OWN_FAILURE })
+    Ok(if is_complete { exit_status(&outcome.end) } else { PANDO_FAILURE_STATUS })
 }
 
 /// The result of a cell that has ended.

@@ -29,7 +29,7 @@ use pando_rt::memory;
 use pando_rt::{clock, hypercall, patched, template, upcall};
 
 /// Exit statuses, as shells use them.
-const OWN_FAILURE: u64 = 125;
+const PANDO_FAILURE_STATUS: u64 = 125;
 const NOT_EXECUTABLE: u64 = 126;
 const NOT_FOUND: u64 = 127;
 
@@ -83,14 +83,14 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
         clock::wall(),
     );
     for path in strings.by_ref().take(boot_arguments.header.exports as usize) {
-        files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
+        files.export(path).unwrap_or_else(|error| refuse(PANDO_FAILURE_STATUS, path, &error.text()));
     }
     let read_only: Vec<&[u8]> = strings.by_ref().take(boot_arguments.header.read_only as usize).collect();
     for path in strings.by_ref().take(boot_arguments.header.mounts as usize) {
-        files.mount_live(path, time(clock::wall())).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
+        files.mount_live(path, time(clock::wall())).unwrap_or_else(|error| refuse(PANDO_FAILURE_STATUS, path, &error.text()));
     }
     for path in strings.take(boot_arguments.header.temporary as usize) {
-        files.mount_tmpfs(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
+        files.mount_tmpfs(path).unwrap_or_else(|error| refuse(PANDO_FAILURE_STATUS, path, &error.text()));
     }
     let header = boot_arguments.header;
     let raw = header.options & options::RAW_TERMINAL != 0;
@@ -99,18 +99,18 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     // After everything is mounted: mount points below them are changes.
     for path in read_only {
         let protected = system.await_mounts(|system| system.files.protect(path));
-        protected.unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
+        protected.unwrap_or_else(|error| refuse(PANDO_FAILURE_STATUS, path, &error.text()));
     }
     let entered = system.await_mounts(|system| {
         let inode = system.files.find(AT_FDCWD, directory, LookupFlags::FOLLOW)?;
         system.files.change_directory(inode)
     });
-    entered.unwrap_or_else(|error| refuse(OWN_FAILURE, directory, &error.text()));
+    entered.unwrap_or_else(|error| refuse(PANDO_FAILURE_STATUS, directory, &error.text()));
     // Keys may be signals, so they are read even if the program does not read.
     system.take_typed();
     system.files.sockets.wall_clock = Some(clock::wall);
     system.files.sockets.monotonic_clock = Some(clock::now);
-    system.open_network().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
+    system.open_network().unwrap_or_else(|error| refuse(PANDO_FAILURE_STATUS, b"/etc/hosts", &error.text()));
     system.jobs.first_credentials = Some(credentials);
     system.traced = header.options & options::TRACE != 0;
     system.thread_table = (header.options & options::DEBUG != 0).then(ThreadTable::default);
@@ -124,7 +124,7 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     load(system, request).unwrap_or_else(|error| match error {
         LoadError::System(Errno::ENOENT | Errno::ENOTDIR) => refuse(NOT_FOUND, &path, &error),
         LoadError::System(Errno::ENOMEM) => {
-            refuse(OWN_FAILURE, &path, &"the program needs more memory than the cell may have: give it more with --memory")
+            refuse(PANDO_FAILURE_STATUS, &path, &"the program needs more memory than the cell may have: give it more with --memory")
         }
         error => refuse(NOT_EXECUTABLE, &path, &error),
     })
@@ -146,9 +146,9 @@ fn tree(nesting: bool) -> Tree {
     let volumes = memory::volumes();
     let open = |index: usize, point: &[u8]| {
         let bytes = volumes.volume(index);
-        (Image::new(bytes).unwrap_or_else(|error| refuse(OWN_FAILURE, point, &error)), bytes)
+        (Image::new(bytes).unwrap_or_else(|error| refuse(PANDO_FAILURE_STATUS, point, &error)), bytes)
     };
-    let fail = |point: &[u8], error: Errno| -> ! { refuse(OWN_FAILURE, point, &error.text()) };
+    let fail = |point: &[u8], error: Errno| -> ! { refuse(PANDO_FAILURE_STATUS, point, &error.text()) };
     let (image, bytes) = open(0, b"root image");
     let mut tree = Tree::new(image, bytes).unwrap_or_else(|error| fail(b"root image", error));
     tree.populate_dev(nesting, now).unwrap_or_else(|error| fail(b"root image", error));

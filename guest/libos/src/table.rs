@@ -4,7 +4,7 @@
 use core::fmt;
 
 use pando_abi::PAGE_SIZE;
-use pando_rt::registers::{count_call, count_missing};
+use pando_rt::registers::{count_call, count_unimplemented};
 use syscalls::Sysno;
 
 use crate::calls::{
@@ -471,7 +471,7 @@ pub fn perform(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
     count_call();
     let handler = usize::try_from(number).ok().and_then(|number| HANDLER.get(number).copied().flatten());
     let Some(handler) = handler else {
-        count_missing(number);
+        count_unimplemented(number);
         return Errno::ENOSYS.to_result();
     };
     let outcome =

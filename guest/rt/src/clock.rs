@@ -11,7 +11,7 @@ use crate::{generation, kernel_clock, registers};
 #[must_use]
 pub fn now() -> u64 {
     loop {
-        let generation = generation::catch_up();
+        let generation = generation::reset_in_new_clone();
         let now = kernel_clock::now().wrapping_sub(kernel_clock::offset());
         // A source may be stopped between any two instructions.
         if registers::generation() == generation {

@@ -10,7 +10,7 @@ use crate::hypercall::perform;
 /// # Errors
 /// Nobody watches this cell.
 pub fn report(words: [u64; 4], context: &mut SavedContext) -> Result<u64, Refusal> {
-    let answer = announce(words);
+    let answer = report_without_context(words);
     read_again(context);
     answer
 }
@@ -19,7 +19,7 @@ pub fn report(words: [u64; 4], context: &mut SavedContext) -> Result<u64, Refusa
 ///
 /// # Errors
 /// Nobody watches this cell.
-pub fn announce([kind, first, second, third]: [u64; 4]) -> Result<u64, Refusal> {
+pub fn report_without_context([kind, first, second, third]: [u64; 4]) -> Result<u64, Refusal> {
     // SAFETY: 1: the parent changes the registers of the program, which callers read again. 2: vector registers survive it.
     unsafe { perform(Hypercall::Report { kind, first, second, third }) }
 }

@@ -13,7 +13,7 @@ use crate::{clock, generation, hypercall, kernel_clock, registers, timer};
 
 /// Notes the events that are pending.
 pub fn note() {
-    generation::catch_up();
+    generation::reset_in_new_clone();
     let pending = registers::pending();
     if !pending.is_empty() {
         registers::clear(pending);

@@ -13,7 +13,7 @@ use crate::heap;
 use crate::hypercall::exit;
 
 /// Exit status of a failure that is not the program's.
-const OWN_FAILURE: u64 = 125;
+const PANDO_FAILURE_STATUS: u64 = 125;
 
 /// A message of bounded length; the rest is cut off.
 struct Message {
@@ -47,7 +47,7 @@ fn report(text: fmt::Arguments<'_>) {
 pub(crate) fn exception(context: &SavedContext) -> ! {
     let SavedContext { cause, error, address, rip, .. } = *context;
     report(format_args!("pando: the libOS failed: exception {cause} (error {error:#x}) at {rip:#x}, address {address:#x}"));
-    exit(OWN_FAILURE, 0, 0, 0)
+    exit(PANDO_FAILURE_STATUS, 0, 0, 0)
 }
 
 #[panic_handler]
@@ -55,5 +55,5 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     // An allocation without memory panics, and that is no failure of the libOS.
     heap::end_if_exhausted();
     report(format_args!("pando: the libOS failed: {info}"));
-    exit(OWN_FAILURE, 0, 0, 0)
+    exit(PANDO_FAILURE_STATUS, 0, 0, 0)
 }

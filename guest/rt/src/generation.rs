@@ -10,7 +10,7 @@ use crate::hypercall::NO_DEADLINE;
 use crate::{kernel_clock, registers, timer};
 
 /// Resets the runtime's state if the cell has become a clone. Returns the generation. Nearly always two loads.
-pub(crate) fn catch_up() -> u64 {
+pub(crate) fn reset_in_new_clone() -> u64 {
     let generation = registers::generation();
     if generation != HOT.tail.generation.load(Ordering::Relaxed) {
         begin(generation);

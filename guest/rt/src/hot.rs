@@ -33,7 +33,7 @@ pub(crate) struct Tail {
     /// Nanoseconds that were spent waiting.
     pub(crate) waited: AtomicU64,
     /// The offset of the cell's clock behind the kernel's, in nanoseconds.
-    pub(crate) behind: AtomicU64,
+    pub(crate) clock_offset: AtomicU64,
     /// The generation to which this data belongs.
     pub(crate) generation: AtomicU64,
     /// The application's vector state, while the CPU may lose it.
@@ -61,7 +61,7 @@ pub(crate) static HOT: Hot = Hot {
         on_upcall: Global::new(None),
         noted: AtomicU64::new(0),
         waited: AtomicU64::new(0),
-        behind: AtomicU64::new(0),
+        clock_offset: AtomicU64::new(0),
         generation: AtomicU64::new(0),
         vectors: Global::new(Vectors([0; VECTOR_SIZE])),
     },

@@ -23,14 +23,14 @@ pub const NO_DEADLINE: u64 = u64::MAX;
 /// 2. If vector registers do not survive the call, nothing lives in them.
 pub(crate) unsafe fn perform(call: Hypercall) -> Result<u64, Refusal> {
     // SAFETY: as for the caller.
-    unsafe { perform_in_part(call) }.0
+    unsafe { perform_with_rest(call) }.0
 }
 
 /// Performs a hypercall. Returns also the fourth argument, which `receive` changes.
 ///
 /// # Safety
 /// As for [`perform`].
-pub(crate) unsafe fn perform_in_part(call: Hypercall) -> (Result<u64, Refusal>, u64) {
+pub(crate) unsafe fn perform_with_rest(call: Hypercall) -> (Result<u64, Refusal>, u64) {
     let (number, [first, second, third, fourth, fifth]) = call.encode();
     let (result, rest): (u64, u64);
     // SAFETY: the instruction writes no registers but `rax` and `r10`, and no memory but what the call names, which condition 1 answers.

@@ -17,12 +17,12 @@ pub(crate) fn now() -> u64 {
 
 /// The offset of the cell's clock behind the kernel's, in nanoseconds.
 pub(crate) fn offset() -> u64 {
-    HOT.tail.behind.load(Ordering::Relaxed)
+    HOT.tail.clock_offset.load(Ordering::Relaxed)
 }
 
 /// Lets the cell's clock continue at this time.
 pub(crate) fn resume_at(time: u64) {
-    HOT.tail.behind.store(now().wrapping_sub(time), Ordering::Relaxed);
+    HOT.tail.clock_offset.store(now().wrapping_sub(time), Ordering::Relaxed);
 }
 
 /// Lets the cell's clock continue at the time at which the operator stopped the cell, if that is how it was frozen.

@@ -256,7 +256,7 @@ pub fn is_paged() -> bool {
 
 /// Pages that the cell may still allocate, as of the last memory call; unlimited on the host, and if the cell is paged.
 #[must_use]
-pub fn left() -> u64 {
+pub fn free_pages() -> u64 {
     #[cfg(target_os = "none")]
     {
         let memory = crate::registers::memory();
@@ -268,7 +268,7 @@ pub fn left() -> u64 {
 
 /// The most pages that programs can have: the cell's quota; unlimited on the host, and if the cell is paged.
 #[must_use]
-pub fn total() -> u64 {
+pub fn quota_pages() -> u64 {
     #[cfg(target_os = "none")]
     {
         if is_paged() { u64::MAX } else { crate::registers::memory().quota }

@@ -7,7 +7,7 @@ use core::mem;
 use pando_abi::message::{CALLER_WORDS, MessageHoldings, MessageResult, PENDING, RECORD_WORDS};
 use pando_abi::{HoldingName, Hypercall, MessageRecord, Refusal};
 
-use crate::hypercall::{perform, perform_in_part};
+use crate::hypercall::{perform, perform_with_rest};
 
 /// A message to send, a buffer for one that comes, and the record that describes both.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl MessageMemory {
 pub fn receive(port: u64, memory: &mut MessageMemory, reply: u64) -> (Result<u64, Refusal>, u64) {
     let message = memory.address();
     // SAFETY: 1: it writes into the record and the buffer, which are exclusively the caller's. 2: a call that does not wait keeps them.
-    unsafe { perform_in_part(Hypercall::Receive { port, message, deadline: 0, reply }) }
+    unsafe { perform_with_rest(Hypercall::Receive { port, message, deadline: 0, reply }) }
 }
 
 /// Answers a call.

@@ -114,7 +114,7 @@ pub fn count_call() {
 }
 
 /// Counts a system call that is not implemented.
-pub fn count_missing(number: u64) {
+pub fn count_unimplemented(number: u64) {
     // SAFETY: the page is mapped and aligned, and only this side writes the word.
     unsafe {
         let calls = addr_of_mut!((*page()).report.missing_calls);

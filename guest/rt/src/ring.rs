@@ -114,7 +114,7 @@ impl Ring {
     }
 
     /// Whether nothing was ever posted.
-    pub(crate) fn is_fresh(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         self.posted.load(Ordering::Relaxed) == 0
     }
 

@@ -25,7 +25,7 @@ fn freeze_by(call: Hypercall) -> bool {
     // The call cannot be refused.
     let is_clone = generation.is_ok_and(|generation| generation != own);
     if is_clone {
-        generation::catch_up();
+        generation::reset_in_new_clone();
         kernel_clock::resume_at(frozen);
     }
     is_clone

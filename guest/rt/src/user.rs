@@ -127,7 +127,7 @@ pub fn fix_up(instruction: u64) -> Option<u64> {
 pub fn read(from: u64, to: &mut [u8]) -> Result<(), Fault> {
     let range = UserRange::new(from, to.len() as u64)?;
     // SAFETY: the destination is ours and as long; the source is never ours, and a fault ends the routine.
-    finished(unsafe { pando_copy(to.as_mut_ptr().addr() as u64, range.start, range.length) })
+    check_complete(unsafe { pando_copy(to.as_mut_ptr().addr() as u64, range.start, range.length) })
 }
 
 /// Copies `from` into application memory.
@@ -137,7 +137,7 @@ pub fn read(from: u64, to: &mut [u8]) -> Result<(), Fault> {
 pub fn write(to: u64, from: &[u8]) -> Result<(), Fault> {
     let range = UserRange::new(to, from.len() as u64)?;
     // SAFETY: the source is ours and as long; the destination lies in application memory, never in ours, and a fault ends the routine.
-    finished(unsafe { pando_copy(range.start, from.as_ptr().addr() as u64, range.length) })
+    check_complete(unsafe { pando_copy(range.start, from.as_ptr().addr() as u64, range.length) })
 }
 
 /// Copies application memory into `to` as far as it can be read. Returns the number of bytes.
@@ -171,7 +171,7 @@ pub fn fetch(from: &[u8], to: &mut [u8]) -> usize {
 pub fn copy(to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
     let (to, from) = (UserRange::new(to, bytes)?, UserRange::new(from, bytes)?);
     // SAFETY: both ranges lie in application memory, never in ours, and a fault ends the routine.
-    finished(unsafe { pando_copy(to.start, from.start, bytes) })
+    check_complete(unsafe { pando_copy(to.start, from.start, bytes) })
 }
 
 /// Fills application memory with zeros.
@@ -180,9 +180,9 @@ pub fn copy(to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
 /// Some of it cannot be written; part may have changed.
 pub fn zero(range: UserRange) -> Result<(), Fault> {
     // SAFETY: the range lies in application memory, never in ours, and a fault ends the routine.
-    finished(unsafe { pando_fill(range.start, range.length) })
+    check_complete(unsafe { pando_fill(range.start, range.length) })
 }
 
-fn finished(left: u64) -> Result<(), Fault> {
+fn check_complete(left: u64) -> Result<(), Fault> {
     if left == 0 { Ok(()) } else { Err(Fault) }
 }

@@ -16,7 +16,7 @@ use super::tasks::lock;
 use super::virtual_hosts::CellPorts;
 use super::{Manager, ManagerError};
 use crate::cell::{CellSpec, wait};
-use crate::outcome::{OWN_FAILURE, exit_status};
+use crate::outcome::{PANDO_FAILURE_STATUS, exit_status};
 use crate::time_limits::TimeLimits;
 use bytes::Bytes;
 use pando_kernel::network::address::Addresses;
@@ -343,7 +343,7 @@ impl ManagedCell {
         let time = self.since.elapsed();
         let unknown = |message| CellOutcome {
             reason: EndReason::HostFailure,
-            exit_status: OWN_FAILURE,
+            exit_status: PANDO_FAILURE_STATUS,
             message,
             time,
             cpu: Duration::ZERO,

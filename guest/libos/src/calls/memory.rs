@@ -105,7 +105,7 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
     };
     // Writable memory that can hardly ever fit is refused at once.
     let commits = permissions.writable() && flags & MAP_NORESERVE == 0 && (is_private || file == Mappable::Zero);
-    if commits && bytes / PAGE_SIZE > memory::total() {
+    if commits && bytes / PAGE_SIZE > memory::quota_pages() {
         return Err(Errno::ENOMEM);
     }
     let is_data = is_private && permissions.writable();

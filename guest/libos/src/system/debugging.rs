@@ -67,7 +67,7 @@ impl System {
             return;
         }
         self.list_threads();
-        if debug::announce([report::END, self.process.number.into(), status.into(), 0]).is_err() {
+        if debug::report_without_context([report::END, self.process.number.into(), status.into(), 0]).is_err() {
             self.thread_table = None;
         }
     }
@@ -84,7 +84,7 @@ impl System {
         let processes = self.describe_processes();
         let Some(table) = &self.thread_table else { return };
         let words = [report::THREADS, table.address(), processes.as_ptr().expose_provenance() as u64, processes.len() as u64];
-        if debug::announce(words).is_err() {
+        if debug::report_without_context(words).is_err() {
             self.thread_table = None;
         }
     }

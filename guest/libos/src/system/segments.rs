@@ -26,7 +26,7 @@ impl System {
     /// # Errors
     /// `ENOMEM`.
     pub fn make_segment(&mut self, number: u32, bytes: u64) -> Result<PageRange, Errno> {
-        if bytes / PAGE_SIZE > memory::total() {
+        if bytes / PAGE_SIZE > memory::quota_pages() {
             return Err(Errno::ENOMEM);
         }
         let pages = self.free_shared(bytes)?;

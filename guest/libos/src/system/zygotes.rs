@@ -75,7 +75,7 @@ impl System {
             return destroy(&memory);
         }
         // When memory is short, no zygote is kept.
-        let is_short = memory::is_paged() || memory::left() < memory::total() / 4;
+        let is_short = memory::is_paged() || memory::free_pages() < memory::quota_pages() / 4;
         if is_short {
             self.others.zygotes.take_all().into_values().for_each(|zygote| destroy(&zygote.memory));
         } else if let Some(program) = memory.program.filter(|_| self.others.zygotes.gain_by(&memory))

@@ -11,13 +11,13 @@ use crate::registers;
 use crate::ring::{Number, Ring};
 
 /// Maximum length of a report in bytes.
-pub const REPORT: usize = 4096;
+pub const MAX_REPORT_BYTES: usize = 4096;
 /// Maximum number of reports in the ring.
-const REPORTS: usize = 4;
+const MAX_REPORTS: usize = 4;
 /// Size of the receive buffer in bytes.
-const ORDERS: usize = 32 << 10;
+const COMMAND_BUFFER_BYTES: usize = 32 << 10;
 
-const _: () = assert!(REPORTS <= CHANNEL_DESCRIPTORS);
+const _: () = assert!(MAX_REPORTS <= CHANNEL_DESCRIPTORS);
 
 #[repr(C)]
 struct Control {
@@ -26,30 +26,30 @@ struct Control {
     /// The descriptor of the buffer for orders, while the kernel owns it.
     orders: Option<Number>,
     /// The descriptor of each report until the kernel has taken it.
-    reports: [Option<Number>; REPORTS],
-    room: [u8; ORDERS],
-    slots: [[u8; REPORT]; REPORTS],
+    reports: [Option<Number>; MAX_REPORTS],
+    room: [u8; COMMAND_BUFFER_BYTES],
+    slots: [[u8; MAX_REPORT_BYTES]; MAX_REPORTS],
 }
 
 static CONTROL: OnOwnPage<Global<Control>> = OnOwnPage(Global::new(Control {
     generation: 0,
     orders: None,
-    reports: [None; REPORTS],
-    room: [0; ORDERS],
-    slots: [[0; REPORT]; REPORTS],
+    reports: [None; MAX_REPORTS],
+    room: [0; COMMAND_BUFFER_BYTES],
+    slots: [[0; MAX_REPORT_BYTES]; MAX_REPORTS],
 }));
 
 impl Control {
     /// A slot that the kernel has taken or that was never used.
     fn free(&self) -> Option<usize> {
         let ring = Ring::reports();
-        (0..REPORTS).find(|slot| self.reports[*slot].is_none_or(|number| ring.taken(number).is_some()))
+        (0..MAX_REPORTS).find(|slot| self.reports[*slot].is_none_or(|number| ring.taken(number).is_some()))
     }
 
     /// Gives the kernel the buffer for orders.
     fn post(&mut self) {
         let address = addr_of!(self.room).addr() as u64;
-        self.orders = Ring::orders().try_post(Descriptor { address, length: ORDERS as u32, tag: 0 });
+        self.orders = Ring::orders().try_post(Descriptor { address, length: COMMAND_BUFFER_BYTES as u32, tag: 0 });
     }
 }
 
@@ -58,13 +58,13 @@ pub fn take(each: &mut dyn FnMut(&[u8])) {
     CONTROL.0.with(|control| {
         let ring = Ring::orders();
         let generation = registers::generation();
-        if ring.is_fresh() || control.generation != generation {
+        if ring.is_unused() || control.generation != generation {
             // Earlier descriptors are in the rings of another cell, and so are their results.
-            (control.generation, control.orders, control.reports) = (generation, None, [None; REPORTS]);
+            (control.generation, control.orders, control.reports) = (generation, None, [None; MAX_REPORTS]);
         }
         let taken = control.orders.and_then(|number| ring.taken(number));
         if let Some(Descriptor { length, .. }) = taken {
-            let length = if length == FAULTED { 0 } else { (length as usize).min(ORDERS) };
+            let length = if length == FAULTED { 0 } else { (length as usize).min(COMMAND_BUFFER_BYTES) };
             each(&control.room[..length]);
             control.orders = None;
         }
@@ -74,7 +74,7 @@ pub fn take(each: &mut dyn FnMut(&[u8])) {
     });
 }
 
-/// Sends a report, which consists of the parts and has at most [`REPORT`] bytes, at the next exit. `false`: there is no room for it yet.
+/// Sends a report, which consists of the parts and has at most [`MAX_REPORT_BYTES`] bytes, at the next exit. `false`: there is no room for it yet.
 pub fn report(parts: [&[u8]; 2]) -> bool {
     CONTROL.0.with(|control| {
         let Some(slot) = control.free() else { return false };

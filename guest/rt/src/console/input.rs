@@ -85,7 +85,7 @@ impl Input {
                 Err(fault) => return if done > 0 { Ok(done) } else { Err(fault) },
             }
             // A full buffer means that there is more to fetch; otherwise the next one is checked without an exit.
-            if done == range.length() || end == BUFFER && !self.fill(0) || end < BUFFER && !self.look() {
+            if done == range.length() || end == BUFFER && !self.fill(0) || end < BUFFER && !self.poll() {
                 break;
             }
         }
@@ -93,7 +93,7 @@ impl Input {
     }
 
     /// Processes the next buffer if it was filled. Returns whether there is something to read.
-    fn look(&mut self) -> bool {
+    fn poll(&mut self) -> bool {
         match self.states[self.next] {
             State::Posted(number) => Ring::receive().taken(number).is_some() && self.fill(0),
             State::Filled { .. } => true,

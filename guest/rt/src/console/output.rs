@@ -41,13 +41,13 @@ impl Stream {
 /// lines even where a program writes a line's end by itself.
 const DOORBELL_INTERVAL: u64 = 1_000_000;
 
-/// The time of the last doorbell for a line. Initially not zero, for the same reason as [`READ`].
+/// The time of the last doorbell for a line. Initially not zero, for the same reason as [`STREAMS_WITH_READER`].
 static LAST_DOORBELL: AtomicU64 = AtomicU64::new(LONG_AGO);
 const LONG_AGO: u64 = 1;
 
 /// Streams that have a reader, as far as the kernel has reported: a bit for each tag. It is outside the following
 /// structure, so that it lies with the other data that every clone writes.
-static READ: AtomicU32 = AtomicU32::new(u32::MAX);
+static STREAMS_WITH_READER: AtomicU32 = AtomicU32::new(u32::MAX);
 /// The position of the ring when this cell began.
 static BEGINNING: CloneStart = CloneStart::new();
 
@@ -89,7 +89,7 @@ impl Slots {
         let own = self.posted[slot].take().filter(|number| !BEGINNING.is_of_source(*number));
         let taken = own.and_then(|number| ring.taken(number));
         if let Some(Descriptor { length: NO_READER, tag, .. }) = taken {
-            READ.fetch_and(!(1 << tag), Ordering::Relaxed);
+            STREAMS_WITH_READER.fetch_and(!(1 << tag), Ordering::Relaxed);
         }
         Some(slot)
     }
@@ -101,7 +101,7 @@ impl Slots {
         let (mut sent, mut ends_line) = (0, false);
         while sent < bytes {
             let Some(slot) = self.free(&ring) else { return (sent, Some(IoError::Event)) };
-            if READ.load(Ordering::Relaxed) & 1 << stream.tag() == 0 {
+            if STREAMS_WITH_READER.load(Ordering::Relaxed) & 1 << stream.tag() == 0 {
                 return (sent, Some(IoError::NoReader));
             }
             let bytes = match &mut self.more {
@@ -253,7 +253,7 @@ pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, IoError> {
 
 /// Resets the streams in a clone: both may have a reader.
 pub(super) fn reset_in_clone() {
-    READ.store(u32::MAX, Ordering::Relaxed);
+    STREAMS_WITH_READER.store(u32::MAX, Ordering::Relaxed);
     LAST_DOORBELL.store(LONG_AGO, Ordering::Relaxed);
     BEGINNING.set(&Ring::transmit());
 }

@@ -51,7 +51,7 @@ impl Files {
     /// Forgets the content of a file that no process has open, if it is large or memory is short.
     pub(super) fn shrink_closed(&mut self, id: NodeId) {
         let size = self.tree.node(id).and_then(|node| node.content()).map_or(0, |content| content.size());
-        if size > CLOSED_MAX || memory::left() < LEFT_MIN {
+        if size > CLOSED_MAX || memory::free_pages() < LEFT_MIN {
             self.forget_content(id);
         }
     }

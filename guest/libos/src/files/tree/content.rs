@@ -52,7 +52,7 @@ impl Page {
     /// An empty page. Also ensures that there is memory for its bookkeeping.
     fn blank() -> Result<Page, Errno> {
         room()?;
-        if PAGES.load(Ordering::Relaxed) >= MOST_PAGES.load(Ordering::Relaxed) && memory::left() < LEFT_TO_PROGRAM {
+        if PAGES.load(Ordering::Relaxed) >= MOST_PAGES.load(Ordering::Relaxed) && memory::free_pages() < LEFT_TO_PROGRAM {
             return Err(Errno::ENOSPC);
         }
         let before = PAGES.fetch_add(1, Ordering::Relaxed);
