@@ -40,7 +40,7 @@ pub trait WatchedCell: Debug {
     ///
     /// # Errors
     /// There is no such cell.
-    fn announce(&self) -> Result<()>;
+    fn raise_debug_event(&self) -> Result<()>;
 
     /// Ends it.
     ///

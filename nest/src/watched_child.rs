@@ -38,7 +38,7 @@ impl WatchedCell for WatchedChild<'_> {
         self.device.watch(self.name, 0)
     }
 
-    fn announce(&self) -> Result<()> {
+    fn raise_debug_event(&self) -> Result<()> {
         self.device.raise(self.name, Event::Debug, 0)
     }
 

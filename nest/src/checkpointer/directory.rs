@@ -232,7 +232,7 @@ impl StoredCheckpoint {
     }
 
     /// The number of pages from `first` on that one file has.
-    pub(super) fn run(&self, first: u32) -> u32 {
+    pub(super) fn run_length(&self, first: u32) -> u32 {
         self.files().find(|file| file.covers(first)).map_or(1, |file| file.own.first + file.own.pages - first)
     }
 }

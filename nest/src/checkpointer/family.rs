@@ -18,7 +18,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 
 /// How long a nested cell may take to halt: it finishes the work of one call. One without CPU time of its own may never do it.
-pub(super) const HALT_MAX: Duration = Duration::from_secs(2);
+pub(super) const HALT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between two looks at the state of a nested cell: the device does not report an end to the holder of a view.
 pub(super) const STATE_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
@@ -129,7 +129,7 @@ impl<'a> HaltedFamily<'a> {
                 *is_requested = true;
                 continue;
             }
-            if began.elapsed() > HALT_MAX {
+            if began.elapsed() > HALT_TIMEOUT {
                 return Err(cannot_checkpoint("did not halt in time"));
             }
             // An interrupted wait looks again, too.

@@ -3,7 +3,7 @@
 //! others when it needs them, as from a pager.
 
 use super::directory::{StoredCheckpoint, error_text};
-use super::family::{HALT_MAX, STATE_INTERVAL};
+use super::family::{HALT_TIMEOUT, STATE_INTERVAL};
 use super::image::{CellImage, MemberRecord, MemberRunState, StoredContent, StoredExtent, mapped_at};
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, RECORD_BYTES, TreeOrigin, TreePlace};
 use pando_abi::holding::ChildState;
@@ -62,7 +62,7 @@ pub(super) fn start(device: &CellsDevice, nested: Vec<NestedCell>) -> Result<()>
         }
         let began = Instant::now();
         while matches!(state, MemberRunState::Halted(_)) && device.state(cell)? != ChildState::Halted {
-            if began.elapsed() > HALT_MAX {
+            if began.elapsed() > HALT_TIMEOUT {
                 return Err(Error::other("a nested cell of the program was halted at the checkpoint, and does not halt again"));
             }
             // The halt is no event for this cell.
@@ -200,7 +200,7 @@ impl PageSource {
     /// # Errors
     /// It cannot be read, or the program's memory is used up.
     pub(super) fn give(&mut self, device: &CellsDevice, child: HoldingName, (space, address, number): (u32, u64, u32)) -> Result<()> {
-        let count = self.stored.run(number).clamp(1, READ_AHEAD);
+        let count = self.stored.run_length(number).clamp(1, READ_AHEAD);
         let bytes = count as usize * PAGE_SIZE as usize;
         let failed = |error: Error| Error::new(error.kind(), format!("cannot read a page of the checkpoint: {}", error_text(&error)));
         self.stored.read(number, &mut self.buffer.bytes_mut()[..bytes]).map_err(failed)?;

@@ -53,7 +53,7 @@ impl Debugger<'_> {
             self.cell.resume(how)?;
         }
         self.is_running = true;
-        self.cell.announce()
+        self.cell.raise_debug_event()
     }
 
     /// Lets the cell continue as gdb has asked.

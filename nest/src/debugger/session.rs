@@ -27,7 +27,7 @@ const START: &[u8] = b"$qSupported";
 /// Bytes of the largest packet.
 const PACKET_SIZE: usize = 16 << 10;
 /// The time in which the libOS of a cell must list its threads.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Processes that an error lists.
 const SHOWN_PROCESSES: usize = 16;
 
@@ -68,7 +68,7 @@ pub enum AttachError {
     #[error("the client has disconnected")]
     Disconnected,
     /// The libOS of the cell does not answer.
-    #[error("its libOS has not answered within {} seconds", ANSWER_MAX.as_secs())]
+    #[error("its libOS has not answered within {} seconds", ATTACH_TIMEOUT.as_secs())]
     NoAnswer,
     /// There is no such process.
     #[error("it has no process {wanted}: it has {}", list(.present))]
@@ -102,7 +102,7 @@ impl<'a> AttachedDebugger<'a> {
         let debugger = Debugger { wanted_process: process, ..Debugger::new(cell, Vec::new()) };
         let mut session = Session::new(debugger, GdbLink::Mailbox(mailbox), None);
         let began = Instant::now();
-        cell.announce()?;
+        cell.raise_debug_event()?;
         loop {
             session.forget_events()?;
             match session.debugger.stop_reason() {
@@ -112,7 +112,7 @@ impl<'a> AttachedDebugger<'a> {
                 Err(error) if error.kind() == ErrorKind::NotFound && process.is_some() => return Err(session.no_such_process(process)),
                 Err(error) => return Err(error.into()),
             }
-            let Some(left) = ANSWER_MAX.checked_sub(began.elapsed()) else { return Err(AttachError::NoAnswer) };
+            let Some(left) = ATTACH_TIMEOUT.checked_sub(began.elapsed()) else { return Err(AttachError::NoAnswer) };
             // gdb writes nothing before it gets an answer, except that it repeats its first packet.
             let has_room = session.input.len() < PACKET_SIZE;
             session.wait(Some(left), has_room)?;
@@ -163,7 +163,7 @@ impl Session<'_> {
     /// Serves gdb until it goes, or the program has ended.
     fn serve(&mut self) -> Result<()> {
         let stub = GdbStub::builder(self.link.replies()?).packet_buffer_size(PACKET_SIZE).build().map_err(Error::other)?;
-        let mut machine = stub.run_state_machine(&mut self.debugger).map_err(broken)?;
+        let mut machine = stub.run_state_machine(&mut self.debugger).map_err(protocol_error)?;
         if self.input.is_empty() {
             self.read_input()?;
         }
@@ -171,13 +171,13 @@ impl Session<'_> {
         loop {
             machine = match machine {
                 GdbStubStateMachine::Idle(stub) => match self.next_byte()? {
-                    Some(byte) => stub.incoming_data(&mut self.debugger, byte).map_err(broken)?,
+                    Some(byte) => stub.incoming_data(&mut self.debugger, byte).map_err(protocol_error)?,
                     None => return Ok(()),
                 },
                 GdbStubStateMachine::Running(stub) => match self.next_stop(true)? {
-                    Some(reason) => stub.report_stop(&mut self.debugger, reason).map_err(broken)?,
+                    Some(reason) => stub.report_stop(&mut self.debugger, reason).map_err(protocol_error)?,
                     None => match self.input.pop() {
-                        Some(byte) => stub.incoming_data(&mut self.debugger, byte).map_err(broken)?,
+                        Some(byte) => stub.incoming_data(&mut self.debugger, byte).map_err(protocol_error)?,
                         None if self.is_open => stub.into(),
                         None => return Ok(()),
                     },
@@ -186,7 +186,7 @@ impl Session<'_> {
                     // The halt is reported when it has come about.
                     self.debugger.is_interrupted = true;
                     self.debugger.cell.halt()?;
-                    stub.interrupt_handled(&mut self.debugger, None::<StopReason>).map_err(broken)?
+                    stub.interrupt_handled(&mut self.debugger, None::<StopReason>).map_err(protocol_error)?
                 }
                 GdbStubStateMachine::Disconnected(mut stub) => {
                     if stub.get_reason() == DisconnectReason::Kill {
@@ -367,6 +367,6 @@ impl Session<'_> {
     }
 }
 
-fn broken(error: impl std::fmt::Display) -> Error {
+fn protocol_error(error: impl std::fmt::Display) -> Error {
     Error::other(format!("cannot serve gdb: {error}"))
 }

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use swap_file::SwapFile;
 
-pub use swap_file::failed as swap_file_error;
+pub use swap_file::swap_file_error;
 
 /// Bytes of the bitmap of swap numbers that one call copies.
 const BITMAP_BYTES: usize = 1 << 16;

@@ -36,7 +36,7 @@ impl SwapFile {
     /// It cannot be created, or exists: it may have content that somebody needs, another program's pages for example.
     pub(super) fn create(path: PathBuf, name: String, pages: u32) -> Result<SwapFile> {
         let created = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-        let file = created.map_err(|error| failed("create", &name, &error))?;
+        let file = created.map_err(|error| swap_file_error("create", &name, &error))?;
         Ok(SwapFile { file, path, name, used: vec![false; pages as usize], free: pages as usize, hand: 0, moved: 0 })
     }
 
@@ -75,7 +75,7 @@ impl SwapFile {
     /// The file cannot be written.
     pub(super) fn store(&mut self, first: u32, bytes: &[u8]) -> Result<()> {
         self.note_moved(bytes)?;
-        self.file.write_all_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| failed("write to", &self.name, &error))?;
+        self.file.write_all_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| swap_file_error("write to", &self.name, &error))?;
         let pages = bytes.len() / PAGE_SIZE as usize;
         self.used[first as usize..][..pages].fill(true);
         self.free -= pages;
@@ -94,7 +94,7 @@ impl SwapFile {
     /// The file cannot be read.
     pub(super) fn load(&mut self, first: u32, bytes: &mut [u8]) -> Result<()> {
         self.note_moved(bytes)?;
-        self.file.read_exact_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| failed("read from", &self.name, &error))?;
+        self.file.read_exact_at(bytes, u64::from(first) * PAGE_SIZE).map_err(|error| swap_file_error("read from", &self.name, &error))?;
         Ok(())
     }
 
@@ -112,9 +112,9 @@ impl SwapFile {
         self.moved += bytes.len() as u64 / PAGE_SIZE;
         if self.moved >= CACHED_PAGES {
             // An error of a write that the cell around has put off: after a close it would be lost.
-            self.file.sync_data().map_err(|error| failed("write to", &self.name, &error))?;
+            self.file.sync_data().map_err(|error| swap_file_error("write to", &self.name, &error))?;
             let opened = OpenOptions::new().read(true).write(true).open(&self.path);
-            (self.file, self.moved) = (opened.map_err(|error| failed("open", &self.name, &error))?, 0);
+            (self.file, self.moved) = (opened.map_err(|error| swap_file_error("open", &self.name, &error))?, 0);
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Drop for SwapFile {
 }
 
 /// An error with the file's name and advice.
-pub fn failed(action: &str, name: &str, error: &Error) -> Error {
+pub fn swap_file_error(action: &str, name: &str, error: &Error) -> Error {
     let advice = match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ": make room, or choose another file",
         ErrorKind::AlreadyExists => ": remove it if no program uses it, or choose another name",

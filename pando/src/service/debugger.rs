@@ -192,7 +192,7 @@ impl WatchedCell for WatchedServiceCell {
         Ok(())
     }
 
-    fn announce(&self) -> Result<()> {
+    fn raise_debug_event(&self) -> Result<()> {
         self.debugged.operator().raise(self.debugged.id(), Event::Debug);
         Ok(())
     }
