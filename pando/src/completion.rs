@@ -13,7 +13,7 @@ use pando_manager::volumes::VolumeStore;
 pub(crate) const VARIABLE: &str = "PANDO_COMPLETE";
 
 /// Answers a shell's request for completions of a command and exits; returns if there is none.
-pub(crate) fn answer(command: fn() -> Command) {
+pub(crate) fn complete_and_exit(command: fn() -> Command) {
     CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 

@@ -61,7 +61,7 @@ fn without_numbers(text: &str) -> String {
 }
 
 /// Prints the requested help, or a command-line error.
-pub(crate) fn answer(mut answer: clap::Error) -> ExitCode {
+pub(crate) fn print_clap_error(mut answer: clap::Error) -> ExitCode {
     replace_tip(&mut answer);
     // A failure to write cannot be reported.
     let _ = answer.print();

@@ -54,10 +54,10 @@ use std::process::ExitCode;
 /// Runs the program `pando` with the arguments of this process, and returns its exit status.
 #[must_use]
 pub fn main() -> ExitCode {
-    completion::answer(cli::Cli::command);
+    completion::complete_and_exit(cli::Cli::command);
     let command = match cli::Cli::try_parse() {
         Ok(cli) => cli.command,
-        Err(answer) => return diagnostics::answer(answer),
+        Err(answer) => return diagnostics::print_clap_error(answer),
     };
     descriptors::raise();
     let outcome = match command {

@@ -109,12 +109,12 @@ impl UnauthenticatedConnection {
 }
 
 /// Accepts and serves connections forever, at most `most` at a time.
-pub(super) async fn answer(listener: impl Accept, router: Router, most: usize) -> io::Result<()> {
+pub(super) async fn serve_clients(listener: impl Accept, router: Router, most: usize) -> io::Result<()> {
     serve(listener, router, most, None).await
 }
 
 /// The same for clients with tokens. If there are too many, the first that has not shown a token is disconnected for another.
-pub(super) async fn answer_token_clients(listener: impl Accept, router: Router, most: usize) -> io::Result<()> {
+pub(super) async fn serve_token_clients(listener: impl Accept, router: Router, most: usize) -> io::Result<()> {
     serve(listener, router, most, Some(Arc::default())).await
 }
 
@@ -259,7 +259,7 @@ impl HttpBody for TimedBody {
 
 #[cfg(test)]
 mod tests {
-    use super::{RATE_MIN, READ_MAX, UnauthenticatedConnection, answer, answer_token_clients, limit_body};
+    use super::{RATE_MIN, READ_MAX, UnauthenticatedConnection, limit_body, serve_clients, serve_token_clients};
     use axum::middleware::from_fn;
     use axum::routing::{get, post};
     use axum::{Extension, Router};
@@ -274,7 +274,7 @@ mod tests {
         let place = tempfile::tempdir().expect("there is room");
         let path = place.path().join("socket");
         let router = Router::new().route("/", post(|body: String| async move { body })).layer(from_fn(limit_body));
-        tokio::spawn(answer(UnixListener::bind(&path).expect("there is room"), router, 4));
+        tokio::spawn(serve_clients(UnixListener::bind(&path).expect("there is room"), router, 4));
         let stream = UnixStream::connect(&path).await.expect("it listens");
         (place, stream)
     }
@@ -317,7 +317,7 @@ mod tests {
         let noted = get(async |Extension(mark): Extension<UnauthenticatedConnection>| mark.note_token());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
         let address = listener.local_addr().expect("it has one");
-        tokio::spawn(answer_token_clients(listener, Router::new().route("/", noted), 3));
+        tokio::spawn(serve_token_clients(listener, Router::new().route("/", noted), 3));
         let connect = async || TcpStream::connect(address).await.expect("it listens");
         let mut known = connect().await;
         assert!(request(&mut known).await.starts_with("HTTP/1.1 200"));

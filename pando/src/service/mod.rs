@@ -161,7 +161,7 @@ pub(crate) fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     let manager = Manager::start(config, gateways)?;
     let receiving = options.gateways > 0 || options.listen.is_some();
     let needs = SyscallGroups { writing_back: true, serving: true, receiving, ..SyscallGroups::default() };
-    answer(manager, (socket, control), descriptors.connections, Some(needs))
+    serve_until_signal(manager, (socket, control), descriptors.connections, Some(needs))
 }
 
 /// Serves in a cell, which confines the process already.
@@ -187,11 +187,11 @@ fn serve_inside(options: &ServeOptions, device: CellsDevice) -> Result<u8, Failu
     let memory = options.memory.map_or_else(host::memory, Size::pages);
     let config =
         ManagerConfig { environment, store, memory, shown: Vec::new(), writable: Vec::new(), descriptors, swap: SwapConfig::default() };
-    answer(Manager::start_nested(device, config)?, (socket, None), descriptors.connections, None)
+    serve_until_signal(Manager::start_nested(device, config)?, (socket, None), descriptors.connections, None)
 }
 
 /// Answers requests until a signal comes, on at most `connections` at a time. Limits the process to the system calls that it needs.
-fn answer(
+fn serve_until_signal(
     manager: Manager,
     (socket, control): (ServiceSocket, Option<ControlSocket>),
     connections: usize,
@@ -219,7 +219,7 @@ fn answer(
         let of_control = control.as_ref().map_or(0, |_| CONTROL_CONNECTIONS.min(connections / 4));
         let controlled = async move {
             match control {
-                Some(control) => connections::answer_token_clients(control, for_tokens, of_control).await,
+                Some(control) => connections::serve_token_clients(control, for_tokens, of_control).await,
                 None => std::future::pending().await,
             }
         };
@@ -228,7 +228,7 @@ fn answer(
         };
         // Cells end with the process, and so do requests that wait for them.
         tokio::select! {
-            served = connections::answer(listener, routes, connections - of_control) => served,
+            served = connections::serve_clients(listener, routes, connections - of_control) => served,
             served = controlled => served,
             () = stopped => Ok(()),
         }
