@@ -61,7 +61,7 @@ impl Fixture {
 }
 
 #[track_caller]
-pub(crate) fn says(said: &ProgramOutput, output: &str) {
+pub(crate) fn assert_output(said: &ProgramOutput, output: &str) {
     assert_eq!((said.status, &said.output[..], &said.errors[..]), (0, output, ""));
 }
 
@@ -147,7 +147,7 @@ impl Service {
     }
 
     /// Waits for a line on its standard error, and returns whether it contains `what`.
-    pub(crate) fn says(&mut self, what: &str) -> bool {
+    pub(crate) fn next_line_contains(&mut self, what: &str) -> bool {
         let mut line = String::new();
         self.errors.read_line(&mut line).expect("it can be read");
         line.contains(what)
@@ -173,7 +173,7 @@ impl Service {
 
     /// Waits until a cell prints this.
     #[track_caller]
-    pub(crate) fn hear(&self, place: &str, what: &str) {
+    pub(crate) fn wait_for_output(&self, place: &str, what: &str) {
         let said = BufReader::new(self.send("GET", &format!("{place}/output?follow=true"), b""));
         assert!(said.lines().map_while(Result::ok).any(|line| line.contains(what)), "{place} has ended without printing {what}");
     }

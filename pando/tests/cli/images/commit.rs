@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando commit`: images of the files of running cells.
 
-use super::{loaded, refused, said};
+use super::{assert_printed, loaded, refused};
 use crate::fixture::{Fixture, Service};
 use pando_testing::needs_kvm;
 use serde_json::{Value, json};
@@ -67,13 +67,13 @@ fn a_committed_image_has_the_files_of_its_cell() {
     let made = fixture.pando(&["commit", "-m", "with changes", "-c", "ENV A=2", "-c", "CMD [\"cat\", \"/data/new\"]", "box", "app:v2"]);
     assert!(made.status == 0 && made.output.starts_with("sha256:") && made.errors.is_empty(), "{}", made.errors);
     assert_eq!(listed(&fixture, "app:v2"), wanted);
-    said(&fixture.pando(&["run", "--image", "app:v2"]), "newmore\n");
-    said(
+    assert_printed(&fixture.pando(&["run", "--image", "app:v2"]), "newmore\n");
+    assert_printed(
         &fixture.pando(&["run", "--image", "app:v2", "sh", "-c", "echo $A; pwd; ls /scratch 2>&1 || true"]),
         "2\n/data\nls: /scratch: No such file or directory\n",
     );
     // The image below it is as it was.
-    said(&fixture.run(&["cat", "/data/new"]), "new");
+    assert_printed(&fixture.run(&["cat", "/data/new"]), "new");
     let described: Value = serde_json::from_str(&fixture.image(&["inspect", "app:v2"]).output).expect("it is JSON");
     assert_eq!(described[0]["RootFS"]["Layers"].as_array().map(Vec::len), Some(3));
     // An image of an image, in which a directory of a lower layer has moved.
@@ -83,7 +83,7 @@ fn a_committed_image_has_the_files_of_its_cell() {
     assert_eq!(fixture.pando(&["commit", "-c", "WORKDIR /", "second", "app:v3"]).status, 0);
     assert_eq!(listed(&fixture, "app:v3"), wanted);
     // The other cell goes on, and its image is not removed.
-    said(&fixture.pando(&["exec", "box", "cat", "/data/hidden/inner"]), "inner\n");
+    assert_printed(&fixture.pando(&["exec", "box", "cat", "/data/hidden/inner"]), "inner\n");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn only_running_cells_of_images_are_committed() {
     assert_eq!(fixture.pando(&["clone", "-d", "--name", "clone", "warm", "word"]).status, 0);
     execute(&fixture, "clone", "until cat /data/given; do :; done 2>/dev/null");
     assert_eq!(fixture.pando(&["commit", "clone", "app:v2"]).status, 0);
-    said(&fixture.pando(&["run", "--image", "app:v2", "cat", "/data/given"]), "word\n");
+    assert_printed(&fixture.pando(&["run", "--image", "app:v2", "cat", "/data/given"]), "word\n");
 }
 
 /// The files of an archive of changes, with their content.
@@ -135,7 +135,7 @@ fn no_program_runs_while_changes_are_read() {
     let script = "echo 0 > /1; busybox dd if=/dev/urandom of=/2 bs=1M count=8 2>/dev/null; echo 0 > /3; echo ready; i=0; \
         while :; do i=$((i+1)); for file in /1 /3; do echo $i > /new; busybox mv /new $file; done; done";
     assert_eq!(fixture.pando(&["run", "-d", "--name", "box", "--image", "app:v1", "sh", "-c", script]).status, 0);
-    service.hear("/v1/cells/box", "ready");
+    service.wait_for_output("/v1/cells/box", "ready");
     for _ in 0..3 {
         let members = members(&service.bytes("GET", "/v1/cells/box/changes", b""));
         let (first, last) = (number(&members, "1"), number(&members, "3"));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando image`: loading, listing, removing; templates of images.
 
-use super::{busybox, loaded, oci_archive, refused, said, shell, upper};
+use super::{assert_printed, busybox, loaded, oci_archive, refused, shell, upper};
 use crate::archives::{Fixture as Image, Layer, docker_archive, gzip, zstd};
-use crate::fixture::{Fixture, says};
+use crate::fixture::{Fixture, assert_output};
 use pando_testing::needs_kvm;
 use serde_json::{Value, json};
 use std::fs;
@@ -20,13 +20,13 @@ fn archives_are_loaded_from_files_and_from_standard_input() {
     for (file, bytes, expected) in archives {
         let fixture = Fixture::new();
         fs::write(fixture.path(file), &bytes).expect("there is room");
-        said(&fixture.image(&["load", file]), expected);
-        said(&fixture.image(&["load", "-q", "-i", file, "-t", "named"]), "");
+        assert_printed(&fixture.image(&["load", file]), expected);
+        assert_printed(&fixture.image(&["load", "-q", "-i", file, "-t", "named"]), "");
         let input = fs::File::open(fixture.path(file)).expect("it was just written");
         let output = fixture.command(&["image", "load"]).stdin(Stdio::from(input)).output().expect("pando starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let id = format!("{}\n", &image.id()[..12]);
-        said(&fixture.image(&["ls", "-q"]), &id);
+        assert_printed(&fixture.image(&["ls", "-q"]), &id);
     }
 }
 
@@ -62,10 +62,10 @@ fn images_are_listed_described_tagged_and_removed() {
     let described: Value = serde_json::from_str(&fixture.image(&["inspect", "app:v1"]).output).expect("it is JSON");
     assert_eq!((&described[0]["Id"], &described[0]["Config"]["Cmd"][2]), (&json!(id), &json!("true")));
     assert_eq!(described[0]["RootFS"]["Layers"].as_array().map(Vec::len), Some(2));
-    said(&fixture.image(&["tag", "app:v1", "example.org/app"]), "");
+    assert_printed(&fixture.image(&["tag", "app:v1", "example.org/app"]), "");
     let hex = id.trim_start_matches("sha256:");
     refused(&fixture.image(&["rm", &hex[..12]]), 1, &["several names", "--force"]);
-    said(&fixture.image(&["rm", "app:v1"]), "Untagged: app:v1\n");
+    assert_printed(&fixture.image(&["rm", "app:v1"]), "Untagged: app:v1\n");
     let removed = fixture.image(&["rm", &hex[..12]]);
     assert!(
         removed.output.starts_with(&format!("Untagged: example.org/app:latest\nDeleted: {id}\nDeleted: sha256:")),
@@ -73,8 +73,8 @@ fn images_are_listed_described_tagged_and_removed() {
         removed.output
     );
     refused(&fixture.image(&["rm", "app:v1"]), 1, &["no image `app:v1`"]);
-    said(&fixture.image(&["ls", "-q"]), "");
-    said(&fixture.image(&["prune"]), "Total reclaimed space: 0 B\n");
+    assert_printed(&fixture.image(&["ls", "-q"]), "");
+    assert_printed(&fixture.image(&["prune"]), "Total reclaimed space: 0 B\n");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn root_file_systems_are_imported() {
     fs::write(fixture.path("root.tar.zst"), zstd(&busybox().0)).expect("there is room");
     let imported = fixture.image(&["import", "-c", "CMD [\"cat\", \"/data/old\"]", "-c", "USER web", "root.tar.zst", "app:v1"]);
     assert_eq!((imported.status, imported.output.starts_with("sha256:"), &imported.errors[..]), (0, true, ""));
-    said(&fixture.run(&[]), "old");
+    assert_printed(&fixture.run(&[]), "old");
     refused(&fixture.image(&["import", "-c", "RUN x", "root.tar.zst", "app:v1"]), 125, &["`RUN` is not supported"]);
 }
 
@@ -95,7 +95,7 @@ fn a_template_of_an_image_needs_nothing_else_and_holds_the_image() {
     let script = "X=warm; eval \"$(pando-ready -s)\"; echo $X $1; id -u; pwd; cat /data/new";
     let created = fixture.pando(&["template", "create", "--no-train", "--image", "app:v1", "--tmpfs", "/cache", "warm", script]);
     assert_eq!((created.status, &created.errors[..]), (0, ""));
-    says(&fixture.pando(&["clone", "warm", "clone"]), "warm clone\n33\n/work\nnew");
+    assert_output(&fixture.pando(&["clone", "warm", "clone"]), "warm clone\n33\n/work\nnew");
     // The image may get another name, and its files other times, as on another host.
     let layers = fixture.path("data/pando/containers/layers");
     for entry in fs::read_dir(&layers).expect("it is there").flatten() {
@@ -103,11 +103,11 @@ fn a_template_of_an_image_needs_nothing_else_and_holds_the_image() {
         fs::copy(entry.path(), &copy).and_then(|_| fs::rename(&copy, entry.path())).expect("there is room");
     }
     fs::remove_dir_all(fixture.path("data/pando/containers/stacks")).expect("it is there");
-    said(&fixture.image(&["tag", "app:v1", "other"]), "");
-    said(&fixture.image(&["rm", "app:v1"]), "Untagged: app:v1\n");
-    says(&fixture.pando(&["clone", "warm", "again"]), "warm again\n33\n/work\nnew");
+    assert_printed(&fixture.image(&["tag", "app:v1", "other"]), "");
+    assert_printed(&fixture.image(&["rm", "app:v1"]), "Untagged: app:v1\n");
+    assert_output(&fixture.pando(&["clone", "warm", "again"]), "warm again\n33\n/work\nnew");
     refused(&fixture.image(&["rm", "other"]), 1, &["in use", "template `warm`"]);
-    said(&fixture.image(&["prune", "-a"]), "Total reclaimed space: 0 B\n");
+    assert_printed(&fixture.image(&["prune", "-a"]), "Total reclaimed space: 0 B\n");
     assert_eq!(fixture.pando(&["template", "rm", "warm"]).status, 0);
     assert_eq!(fixture.image(&["rm", "other"]).status, 0);
     assert_eq!(fs::read_dir(&layers).map(Iterator::count).ok(), Some(0));
@@ -129,9 +129,9 @@ fn a_service_clones_templates_of_images_that_were_loaded_after_its_start() {
         let started = fixture.pando(&["clone", "-d", template, "hello"]);
         assert_eq!((started.status, &started.errors[..]), (0, ""));
         let cell = started.output.trim();
-        service.hear(&format!("/v1/cells/{cell}"), "33");
-        says(&fixture.pando(&["exec", cell, "id"]), "uid=33(web) gid=44(www) groups=29(audio)\n");
-        says(&fixture.pando(&["exec", "-u", "7", cell, "id", "-G"]), "7\n");
+        service.wait_for_output(&format!("/v1/cells/{cell}"), "33");
+        assert_output(&fixture.pando(&["exec", cell, "id"]), "uid=33(web) gid=44(www) groups=29(audio)\n");
+        assert_output(&fixture.pando(&["exec", "-u", "7", cell, "id", "-G"]), "7\n");
         let described: Value = serde_json::from_str(&fixture.pando(&["template", "inspect", template]).output).expect("it is JSON");
         assert_eq!(described["image"]["name"], "app:v1");
     }
@@ -146,10 +146,10 @@ fn programs_of_images_run_in_the_service() {
     let script = "echo $A$B $(id -u) $(pwd) $(cat /data/new); sleep 1000";
     let started = fixture.pando(&["run", "-d", "-P", "--name", "web", "-e", "B=2", "--image", "app:v1", script]);
     assert!(started.status == 0 && started.errors.contains("is forwarded to port 80"), "{}", started.errors);
-    service.hear("/v1/cells/web", "12 33 /work new");
-    says(&fixture.pando(&["exec", "web", "sh", "-c", "echo $A$B; id -G"]), "12\n44 29\n");
+    service.wait_for_output("/v1/cells/web", "12 33 /work new");
+    assert_output(&fixture.pando(&["exec", "web", "sh", "-c", "echo $A$B; id -G"]), "12\n44 29\n");
     let second = fixture.pando(&["run", "-d", "--image", "app:v1", "--entrypoint", "cat", "/data/new"]);
-    service.hear(&format!("/v1/cells/{}", second.output.trim_end()), "new");
+    service.wait_for_output(&format!("/v1/cells/{}", second.output.trim_end()), "new");
     let listed = fixture.pando(&["ps", "-a"]).output;
     assert_eq!(listed.lines().filter(|line| line.contains(" app:v1 ")).count(), 2, "{listed}");
     refused(&fixture.image(&["rm", "-f", "app:v1"]), 1, &["in use", "a cell runs it"]);

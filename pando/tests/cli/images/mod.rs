@@ -43,7 +43,7 @@ fn loaded(config: Value) -> Fixture {
     let fixture = Fixture::new();
     let image = Image::with_config(vec![busybox(), upper()], config);
     fs::write(fixture.path("app.tar"), docker_archive(&image, &["app:v1"])).expect("there is room");
-    said(&fixture.image(&["load", "app.tar"]), "Loaded image: app:v1\n");
+    assert_printed(&fixture.image(&["load", "app.tar"]), "Loaded image: app:v1\n");
     fixture
 }
 
@@ -60,7 +60,7 @@ impl Fixture {
 }
 
 #[track_caller]
-fn said(found: &ProgramOutput, output: &str) {
+fn assert_printed(found: &ProgramOutput, output: &str) {
     assert_eq!((found.status, &found.output[..], &found.errors[..]), (0, output, ""));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando pull` from Debian's registry on the loopback.
 
-use super::{busybox, refused, said, shell, upper};
+use super::{assert_printed, busybox, refused, shell, upper};
 use crate::archives::{Fixture as Image, gzip, layout};
 use crate::fixture::{Fixture, wait_until};
 use pando_testing::{host_program, needs_kvm};
@@ -98,10 +98,10 @@ fn an_image_is_pulled_from_a_registry_and_runs() {
     assert!(
         pulled.output.starts_with("Digest: sha256:") && pulled.output.ends_with(&format!("\nStatus: Downloaded newer image for {name}\n"))
     );
-    said(&fixture.pando(&["run", "--image", &name]), "new");
+    assert_printed(&fixture.pando(&["run", "--image", &name]), "new");
     // By its digest, and again.
     let digest = pulled.output.lines().next().and_then(|line| line.strip_prefix("Digest: ")).expect("it has one").to_string();
-    said(
+    assert_printed(
         &fixture.image(&["pull", "-q", &format!("{}@{digest}", &name[..name.len() - 3])]),
         &format!("{}@{digest}\n", &name[..name.len() - 3]),
     );

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando run --image`: the configuration of the image, and the options that change it.
 
-use super::{busybox, loaded, refused, said, shell};
+use super::{assert_printed, busybox, loaded, refused, shell};
 use crate::archives::{Archive, Fixture as Image, Layer, docker_archive};
 use crate::fixture::Fixture;
 use pando_testing::needs_kvm;
@@ -14,12 +14,12 @@ use std::process::Stdio;
 fn an_image_runs_with_its_layers_united() {
     needs_kvm!();
     let fixture = loaded(shell("ls /data /data/hidden; cat /data/new /data/hidden/y; stat -c '%a %u' /tmp; touch /data/new && ls /data"));
-    said(&fixture.run(&[]), "/data:\nhidden\nnew\n\n/data/hidden:\ny\nnewshown1777 0\nhidden\nnew\n");
+    assert_printed(&fixture.run(&[]), "/data:\nhidden\nnew\n\n/data/hidden:\ny\nnewshown1777 0\nhidden\nnew\n");
     // A second start finds the stack; so does one that has to make it again.
-    said(&fixture.run(&["cat", "/data/new"]), "new");
+    assert_printed(&fixture.run(&["cat", "/data/new"]), "new");
     let stacks = fixture.path("data/pando/containers/stacks");
     fs::remove_dir_all(&stacks).expect("it is there");
-    said(&fixture.run(&["cat", "/data/new"]), "new");
+    assert_printed(&fixture.run(&["cat", "/data/new"]), "new");
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn the_configuration_says_how_the_program_runs() {
     };
     assert_eq!((sorted(&found.output), &found.errors[..]), (sorted(&format!("{of_web}{environment}755 0\n755 0\n")), ""));
     // Arguments replace the command and follow the entrypoint.
-    said(&fixture.run(&["echo one; echo $0", "zero"]), "one\nzero\n");
-    said(&fixture.run(&["--entrypoint", "id"]), "uid=33(web) gid=44(www) groups=29(audio)\n");
-    said(&fixture.run(&["--entrypoint", "/bin/cat", "/data/new"]), "new");
-    said(&fixture.run(&["--entrypoint", "", "pwd"]), "/work/deep\n");
-    said(&fixture.run(&["-w", "/other", "--entrypoint", "pwd"]), "/other\n");
+    assert_printed(&fixture.run(&["echo one; echo $0", "zero"]), "one\nzero\n");
+    assert_printed(&fixture.run(&["--entrypoint", "id"]), "uid=33(web) gid=44(www) groups=29(audio)\n");
+    assert_printed(&fixture.run(&["--entrypoint", "/bin/cat", "/data/new"]), "new");
+    assert_printed(&fixture.run(&["--entrypoint", "", "pwd"]), "/work/deep\n");
+    assert_printed(&fixture.run(&["-w", "/other", "--entrypoint", "pwd"]), "/other\n");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn programs_are_found_by_the_images_path() {
     needs_kvm!();
     let fixture = loaded(json!({ "Cmd": ["sh", "-c", "echo found"], "Env": ["PATH=/nowhere"] }));
     refused(&fixture.run(&[]), 127, &["`sh` was not found"]);
-    said(&fixture.run(&["-e", "PATH=/bin"]), "found\n");
+    assert_printed(&fixture.run(&["-e", "PATH=/bin"]), "found\n");
     refused(&fixture.run(&["-e", "PATH=/bin", "-e", "PATH=/nowhere"]), 127, &["`sh` was not found"]);
 }
 
@@ -67,7 +67,7 @@ fn users_have_names_from_the_image() {
         ("4711:50", "uid=4711 gid=50(staff)\n"),
         ("root", "uid=0(root) gid=0(root) groups=29(audio)\n"),
     ] {
-        said(&fixture.run(&["-u", user]), found);
+        assert_printed(&fixture.run(&["-u", user]), found);
     }
     refused(&fixture.run(&["-u", "bob"]), 125, &["image app:v1", "no user `bob`"]);
     refused(&fixture.run(&["-u", "web:bobs"]), 125, &["no group `bobs`"]);
@@ -95,7 +95,10 @@ fn variables_come_from_files_and_directories_may_be_temporary() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "image|file|a b = c |option|caller|no\n");
     refused(&fixture.run(&["--env-file", "missing", "sh"]), 125, &["missing", "no such file"]);
     let listed = "ls -A /data /cache; stat -c %a /data /cache; touch /data/x && ls /data";
-    said(&fixture.run(&["--tmpfs", "/data", "--tmpfs", "/cache/a:mode=700", "sh", "-c", listed]), "/cache:\na\n\n/data:\n1777\n755\nx\n");
+    assert_printed(
+        &fixture.run(&["--tmpfs", "/data", "--tmpfs", "/cache/a:mode=700", "sh", "-c", listed]),
+        "/cache:\na\n\n/data:\n1777\n755\nx\n",
+    );
     refused(&fixture.run(&["--tmpfs", "/", "sh"]), 125, &["cannot be a temporary directory"]);
     refused(&fixture.run(&["--tmpfs", "/x:noexec", "sh"]), 125, &["`noexec` is not supported"]);
 }
@@ -124,7 +127,7 @@ fn an_image_sees_nothing_of_the_host() {
     let found = fixture.run(&[]);
     assert!(found.output.ends_with("group\npasswd\n") && !found.output.contains("secret"), "{}", found.output);
     // A file that -v shows is there.
-    said(&fixture.run(&["-v", "./secret:/mnt/secret:ro", "cat", "/mnt/secret"]), "secret");
+    assert_printed(&fixture.run(&["-v", "./secret:/mnt/secret:ro", "cat", "/mnt/secret"]), "secret");
 }
 
 #[test]
@@ -151,8 +154,8 @@ fn hostile_content_of_layers_stays_inside_of_the_cell() {
     let fixture = Fixture::new();
     fs::write(fixture.path("app.tar"), docker_archive(&image, &["app:v1"])).expect("there is room");
     assert_eq!(fixture.image(&["load", "app.tar"]).status, 0);
-    said(&fixture.run(&[]), "/data/x\n");
-    said(
+    assert_printed(&fixture.run(&[]), "/data/x\n");
+    assert_printed(
         &fixture.run(&["sh", "-c", "cat /host 2>&1; cat /loop 2>&1; true"]),
         "cat: can't open '/host': No such file or directory\ncat: can't open '/loop': Too many levels of symbolic links\n",
     );

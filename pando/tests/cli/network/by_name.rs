@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cells that clients reach by name at one address of the service: HTTP by the Host header, TLS by SNI.
 
-use crate::fixture::{Fixture, Service, says, wait_until};
+use crate::fixture::{Fixture, Service, assert_output, wait_until};
 use crate::network::gateways::{gateways, send};
 use pando_testing::{are_installed, host_program, needs_kvm};
 use rustix::process::Signal;
@@ -84,7 +84,7 @@ fn a_request_reaches_the_cell_whose_name_it_has() {
         let answer = curl(port, &["-w", "%{http_code}", url]);
         assert!(answer.contains(advice) && answer.ends_with("404"), "{url}: {answer}");
     }
-    says(&fixture.pando(&["kill", "Shop"]), "");
+    assert_output(&fixture.pando(&["kill", "Shop"]), "");
     assert!(page(port, "shop").contains("no cell `shop`"));
     // A fork has a name of its own, and serves as its original does.
     let forks = service.json("POST", "/v1/cells/2/fork", json!({ "count": 1 }));
@@ -114,7 +114,7 @@ fn the_name_of_a_client_that_waits_is_looked_up_again() {
         waiting.write_all(request).expect("it is open");
         // A later client has reached the cell, so the first one has been led to it, too.
         assert!(!exchange(port, second).starts_with(b"HTTP/1.1 404"));
-        says(&fixture.pando(&["kill", "shop"]), "");
+        assert_output(&fixture.pando(&["kill", "shop"]), "");
         let mut answer = String::new();
         waiting.read_to_string(&mut answer).expect("it is answered");
         let is_late = answer.starts_with("HTTP/1.1 502");
@@ -172,7 +172,7 @@ fn hostile_clients_are_refused_and_delay_nobody() {
     fixture.plant("web", TEMPLATE);
     let service = fixture.serve(&LISTEN);
     let port = port(&service);
-    says(&fixture.pando(&["clone", "web", "-d", "--count", "2", "--publish", "80", "here"]), "1\n2\n");
+    assert_output(&fixture.pando(&["clone", "web", "-d", "--count", "2", "--publish", "80", "here"]), "1\n2\n");
     wait_until(|| page(port, "1") == "here\n");
     let long = [b"GET / HTTP/1.1\r\nx: ".to_vec(), vec![b'x'; 20_000]].concat();
     let cases: [(&[u8], &str); 6] = [

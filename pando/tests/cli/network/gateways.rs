@@ -79,7 +79,7 @@ impl Fetching {
     }
 
     /// Reads pando's next message.
-    fn said(&mut self) -> String {
+    fn next_message(&mut self) -> String {
         let mut line = String::new();
         self.errors.read_line(&mut line).expect("it is text");
         line
@@ -112,12 +112,12 @@ fn a_gateway_that_dies_is_replaced_a_few_times() {
     let mut cell = Fetching::new();
     for _ in 0..4 {
         send(cell.gateway(), Signal::KILL);
-        let said = cell.said();
+        let said = cell.next_message();
         assert!(said.contains("signal 9") && said.contains("another takes its place"), "{said}");
         cell.fetch();
     }
     send(cell.gateway(), Signal::KILL);
-    let said = cell.said();
+    let said = cell.next_message();
     assert!(said.contains("without connections to other networks") && said.contains("start the cell again"), "{said}");
     assert!(gateways(cell.child.id()).is_empty());
     assert_eq!(cell.end(), (0, String::new()));
@@ -130,7 +130,7 @@ fn a_gateway_that_hangs_is_replaced() {
     let gateway = cell.gateway();
     send(gateway, Signal::STOP);
     cell.ask();
-    let said = cell.said();
+    let said = cell.next_message();
     assert!(said.contains("did not answer") && said.contains("another takes its place"), "{said}");
     // The next gateway answers the request that the cell made meanwhile.
     cell.answer();
@@ -269,7 +269,7 @@ fn fetching(service: &Service, port: u16) -> String {
     let script = format!("while :; do busybox wget -q -O - http://10.77.0.1:{port}/ && echo; read go; done");
     let asked = json!({ "template": "sh", "arguments": [script], "allow": [format!("host:{port}")] });
     let cell = format!("/v1/cells/{}", service.json("POST", "/v1/cells", asked)["id"]);
-    service.hear(&cell, "from the host");
+    service.wait_for_output(&cell, "from the host");
     cell
 }
 

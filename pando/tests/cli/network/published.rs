@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ports of the host that lead to cells of the service.
 
-use crate::fixture::{Fixture, Service, says, wait_until};
+use crate::fixture::{Fixture, Service, assert_output, wait_until};
 use crate::network::gateways::{fetch_from_cell, gateways, send};
 use pando_testing::needs_kvm;
 use rustix::process::Signal;
@@ -107,5 +107,5 @@ fn detached_programs_publish_ports() {
     let announced = started.errors.split_once("127.0.0.1:").and_then(|(_, rest)| rest.split_once(' ')).expect("an address");
     let port = announced.0.parse().expect("a port");
     wait_until(|| is_served(port, "page"));
-    says(&fixture.pando(&["kill", "web"]), "");
+    assert_output(&fixture.pando(&["kill", "web"]), "");
 }

@@ -16,7 +16,7 @@ fn explode(words: &[&str], memory: &str, time: &str) -> CaseOutcome {
 }
 
 /// Whether standard error is this one line, for any program name.
-fn says(outcome: &CaseOutcome, wanted: &str) -> bool {
+fn is_only_error(outcome: &CaseOutcome, wanted: &str) -> bool {
     let errors = &outcome.errors;
     errors.starts_with("pando: ") && errors.ends_with(wanted) && errors.lines().count() == 1
 }
@@ -41,7 +41,7 @@ fn programs_that_exhaust_memory_get_errors_or_end() {
         let outcome = explode(words, "16M", "60s");
         let ended = match outcome.status {
             0 => outcome.errors.is_empty() && text(&outcome.output) == stopped,
-            137 => outcome.output.is_empty() && says(&outcome, QUOTA),
+            137 => outcome.output.is_empty() && is_only_error(&outcome, QUOTA),
             _ => false,
         };
         assert!(ended, "{words:?}: {outcome:?}");
@@ -53,7 +53,7 @@ fn output_beyond_its_limit_ends_the_program_even_if_it_has_exited() {
     needs_kvm!();
     for script in ["echo 0123456789abcdef", "yes"] {
         let outcome = Case::new("sh", &["-c", script]).options(&["--output-limit", "10"]).cell();
-        assert!(outcome.status == 137 && outcome.output.len() == 10 && says(&outcome, OUTPUT), "{outcome:?}");
+        assert!(outcome.status == 137 && outcome.output.len() == 10 && is_only_error(&outcome, OUTPUT), "{outcome:?}");
     }
 }
 
@@ -74,7 +74,7 @@ fn processes_without_end_last_as_long_as_their_time() {
     needs_kvm!();
     let outcome = explode(&["forks"], "32M", "2s");
     let is_refused = text(&outcome.output).lines().all(|line| line == "fork: stopped by EAGAIN");
-    let is_ended = outcome.status == 124 && says(&outcome, TIME) || outcome.status == 137 && says(&outcome, QUOTA);
+    let is_ended = outcome.status == 124 && is_only_error(&outcome, TIME) || outcome.status == 137 && is_only_error(&outcome, QUOTA);
     assert!(is_refused && is_ended, "{outcome:?}");
     // A shell that cannot fork gives up; other output may interleave with its last message.
     let options = ["--memory", "32M", "--timeout", "2s"];

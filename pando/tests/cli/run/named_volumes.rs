@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Named volumes: they outlive cells, are shared by them, and stay while one uses them.
 
-use crate::fixture::{Fixture, says};
+use crate::fixture::{Fixture, assert_output};
 use pando_testing::needs_kvm;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -12,9 +12,9 @@ fn volumes_are_created_shared_and_removed() {
     needs_kvm!();
     let fixture = Fixture::new();
     for _ in 0..2 {
-        says(&fixture.pando(&["volume", "create", "data"]), "data\n");
+        assert_output(&fixture.pando(&["volume", "create", "data"]), "data\n");
     }
-    says(&fixture.pando(&["run", "-v", "data:/data", "--", "sh", "-c", "echo kept > /data/file"]), "");
+    assert_output(&fixture.pando(&["run", "-v", "data:/data", "--", "sh", "-c", "echo kept > /data/file"]), "");
     let mut command = fixture.command(&["run", "-v", "data:/data:ro", "--", "sh"]);
     let mut reader = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("pando starts");
     let (mut commands, output) = (reader.stdin.take().expect("it is a pipe"), reader.stdout.take().expect("it is a pipe"));
@@ -26,7 +26,7 @@ fn volumes_are_created_shared_and_removed() {
         line
     };
     assert_eq!(line("cat /data/file; echo lost 2>/dev/null > /data/file"), "kept\n");
-    says(&fixture.pando(&["run", "-v", "data:/mnt", "--", "sh", "-c", "cat /mnt/file; echo changed > /mnt/file"]), "kept\n");
+    assert_output(&fixture.pando(&["run", "-v", "data:/mnt", "--", "sh", "-c", "cat /mnt/file; echo changed > /mnt/file"]), "kept\n");
     assert_eq!(line("cat /data/file"), "changed\n");
     let listed: Value = serde_json::from_str(&fixture.pando(&["volume", "ls", "--json"]).output).expect("it is one object");
     assert_eq!((&listed["name"], &listed["in_use"]), (&"data".into(), &true.into()));
@@ -36,8 +36,8 @@ fn volumes_are_created_shared_and_removed() {
     assert!(reader.wait().expect("it is our child").success());
     let described: Value = serde_json::from_str(&fixture.pando(&["volume", "inspect", "data"]).output).expect("it is an array");
     assert_eq!(described[0]["mountpoint"].as_str(), fixture.path("data/pando/volumes/data").to_str());
-    says(&fixture.pando(&["volume", "rm", "data"]), "data\n");
-    says(&fixture.pando(&["volume", "ls", "-q"]), "");
+    assert_output(&fixture.pando(&["volume", "rm", "data"]), "data\n");
+    assert_output(&fixture.pando(&["volume", "ls", "-q"]), "");
 }
 
 #[test]
@@ -57,6 +57,6 @@ fn a_volume_is_no_file_and_no_path() {
         let refused = fixture.pando(words);
         assert!(refused.status != 0 && refused.errors.contains(message), "{words:?}: {}", refused.errors);
     }
-    says(&fixture.pando(&["run", "-v", "./notes:/notes:ro", "cat", "/notes"]), "a file");
-    says(&fixture.pando(&["volume", "ls", "-q"]), "");
+    assert_output(&fixture.pando(&["run", "-v", "./notes:/notes:ro", "cat", "/notes"]), "a file");
+    assert_output(&fixture.pando(&["volume", "ls", "-q"]), "");
 }

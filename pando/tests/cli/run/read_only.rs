@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--read-only`: programs change volumes and temporary directories only, and devices and terminals work.
 
-use crate::fixture::{Fixture, says};
+use crate::fixture::{Fixture, assert_output};
 use pando_testing::needs_kvm;
 
 /// Tries changes of the root and of the places that stay writable.
@@ -27,7 +27,7 @@ fn nothing_but_volumes_and_temporary_directories_changes() {
     let volumes = ["-v", "./live:/data:live", "-v", "./seen:/seen:snapshot", "--tmpfs", "/scratch:mode=1770"];
     let words = [&["run", "--read-only", "-w", "/"], &volumes[..], &["--", "sh", "-c", SCRIPT]].concat();
     let expected = "hosts\noverlay / overlay\ntmpfs /dev tmpfs\ntmpfs /scratch tmpfs\n1\n1770\n/dev/pts/0\n";
-    says(&fixture.pando(&words), expected);
+    assert_output(&fixture.pando(&words), expected);
     assert_eq!(std::fs::read_to_string(fixture.path("live/kept")).ok().as_deref(), Some("kept\n"));
     assert!(!fixture.path("seen/lost").exists());
     std::fs::write(fixture.path("file"), "").expect("the directory is ours");
@@ -57,7 +57,7 @@ fn clones_and_programs_of_a_service_are_read_only_too() {
         "echo x > /new; echo kept > /dev/shm/y; cat /dev/shm/y",
     ]);
     assert_eq!((started.status, &started.errors[..]), (0, ""));
-    service.hear("/v1/cells/box", "kept");
+    service.wait_for_output("/v1/cells/box", "kept");
     let logs = fixture.pando(&["logs", "box"]);
     assert!(logs.output == "kept\n" && logs.errors.contains("Read-only file system"), "{} {}", logs.output, logs.errors);
 }

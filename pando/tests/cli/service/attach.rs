@@ -2,7 +2,7 @@
 //! `pando clone` behaves the same with and without a running `pando serve`.
 
 use crate::case::as_shell;
-use crate::fixture::{Fixture, Service, says, wait_until};
+use crate::fixture::{Fixture, Service, assert_output, wait_until};
 use pando_testing::{host_program, needs_kvm};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -196,13 +196,13 @@ fn clones_of_a_service_reach_allowed_destinations() {
     // A service without gateways refuses, and the command line runs the cell itself.
     let (status, answer) = run(&service, &[&rule]);
     assert!(status == 503 && answer.contains("--gateways"), "{status} {answer}");
-    says(&fixture.pando(&["clone", "--allow", &rule, "sh", &fetch]), "hello\n");
+    assert_output(&fixture.pando(&["clone", "--allow", &rule, "sh", &fetch]), "hello\n");
     drop(service);
     let service = fixture.serve(&["--gateways", "1"]);
     for _ in 0..3 {
         let (status, answer) = run(&service, &[&rule]);
         assert!(status == 200 && answer.contains(r#""stdout":"hello\n""#), "{status} {answer}");
-        says(&fixture.pando(&["clone", "sh", "echo still"]), "still\n");
+        assert_output(&fixture.pando(&["clone", "sh", "echo still"]), "still\n");
     }
     let (status, answer) = run(&service, &["host:nothing"]);
     assert!(status == 400 && answer.contains("allow"), "{status} {answer}");
@@ -211,7 +211,7 @@ fn clones_of_a_service_reach_allowed_destinations() {
     // The only gateway is taken by another cell, until that has ended.
     let asked = json!({ "template": "sh", "arguments": [format!("{fetch}; sleep 1000")], "allow": [rule] });
     let held = service.json("POST", "/v1/cells", asked)["id"].to_string();
-    service.hear(&format!("/v1/cells/{held}"), "hello");
+    service.wait_for_output(&format!("/v1/cells/{held}"), "hello");
     let (status, answer) = run(&service, &[&rule]);
     assert!(status == 503 && answer.contains("no-gateway"), "{status} {answer}");
     assert_eq!(service.ask("DELETE", &format!("/v1/cells/{held}"), "").0, 204);
@@ -235,9 +235,9 @@ fn copies_reach_the_destinations_of_their_cell() {
     let script = format!("echo begun; read line; busybox wget -q -O - http://10.77.0.1:{port}/; sleep 1000");
     let asked = json!({ "template": "sh", "arguments": [script], "allow": [format!("host:{port}")] });
     let place = format!("/v1/cells/{}", service.json("POST", "/v1/cells", asked)["id"]);
-    service.hear(&place, "begun");
+    service.wait_for_output(&place, "begun");
     let copies = service.json("POST", &format!("{place}/fork"), json!({ "count": 1 }));
     let copy = format!("/v1/cells/{}", copies[0]["id"]);
     assert_eq!(service.ask("POST", &format!("{copy}/input"), "go\n").0, 204);
-    service.hear(&copy, "hello");
+    service.wait_for_output(&copy, "hello");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Watches of files in cells, and the limits of programs and of idle cells.
 
-use crate::fixture::{Fixture, Service, says, wait_until};
+use crate::fixture::{Fixture, Service, assert_output, wait_until};
 use pando_testing::needs_kvm;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ fn started() -> (Fixture, Service) {
     let script = "mkdir -p /w/deep; echo begun; sleep 1000";
     let started = fixture.pando(&["run", "-d", "--name", "box", "busybox", "sh", "-c", script]);
     assert_eq!((started.status, &started.errors[..]), (0, ""));
-    service.hear("/v1/cells/box", "begun");
+    service.wait_for_output("/v1/cells/box", "begun");
     (fixture, service)
 }
 
@@ -34,7 +34,7 @@ fn events_of_files_are_reported_as_they_happen() {
     let begun = |(event, path): (String, String)| (event == "started" && path.is_empty()).then_some(());
     assert_eq!((flat.next().and_then(begun), deep.next().and_then(begun)), (Some(()), Some(())));
     let script = "echo a > /w/f; chmod 600 /w/f; mv /w/f /w/g; mkdir /w/new; echo b > /w/new/h; echo c > /w/deep/i; rm /w/g; rm -r /w/new";
-    says(&fixture.pando(&["exec", "box", "busybox", "sh", "-c", script]), "");
+    assert_output(&fixture.pando(&["exec", "box", "busybox", "sh", "-c", script]), "");
     let until = |events: &mut dyn Iterator<Item = (String, String)>| {
         let mut found: Vec<(String, String)> = Vec::new();
         for event in events {
@@ -81,7 +81,7 @@ fn files_in_a_new_directory_are_reported_however_slow_the_client_is() {
     // More events than are on their way at a time, and not more than the cell keeps.
     let script = "name=$(busybox printf '%0200d' 0); i=0; while [ $i -lt 10000 ]; do i=$((i+1)); > /w/$name$i; done; \
         mkdir -p /w/new/below; echo > /w/new/file; echo > /w/new/below/file; echo > /w/end";
-    says(&fixture.pando(&["exec", "box", "busybox", "sh", "-c", script]), "");
+    assert_output(&fixture.pando(&["exec", "box", "busybox", "sh", "-c", script]), "");
     let last = ("create".into(), "/w/end".into());
     let found: Vec<(String, String)> = events.take_while(|event| *event != last).collect();
     assert!(found.iter().all(|(event, _)| event != "overflow"));

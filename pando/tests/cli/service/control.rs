@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands that act on a cell of the service: names, signals, output.
 
-use crate::fixture::{Fixture, Service, says, wait_until};
+use crate::fixture::{Fixture, Service, assert_output, wait_until};
 use pando_testing::needs_kvm;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn start(fixture: &Fixture, service: &Service, options: &[&str], script: &str) -
         fixture.pando(&[&["clone", "-d"], options, &["sh", &format!("{script}; echo begun; while :; do sleep 1 & wait; done")]].concat());
     assert_eq!((started.status, &started.errors[..]), (0, ""));
     let number = started.output.trim_end();
-    service.hear(&format!("/v1/cells/{number}"), "begun");
+    service.wait_for_output(&format!("/v1/cells/{number}"), "begun");
     number.into()
 }
 
@@ -35,13 +35,13 @@ fn signals_have_the_names_that_kill_accepts() {
         [("TERM", "TERM"), ("sigterm", "TERM"), ("15", "TERM"), ("INT", "INT"), ("SIGHUP", "HUP"), ("usr1", "USR1"), ("10", "USR1")];
     let mut expected = "begun\n".to_owned();
     for (signal, caught) in names {
-        says(&fixture.pando(&["kill", "-s", signal, &cell]), "");
+        assert_output(&fixture.pando(&["kill", "-s", signal, &cell]), "");
         expected += &format!("{caught}\n");
         wait_until(|| fixture.pando(&["logs", &cell]).output == expected);
     }
     let refused = fixture.pando(&["kill", "-s", "NOPE", &cell]);
     assert!(refused.status == 125 && refused.errors.contains("give a name, such as TERM or SIGTERM"), "{}", refused.errors);
-    says(&fixture.pando(&["kill", "-s", "SIGKILL", &cell]), "");
+    assert_output(&fixture.pando(&["kill", "-s", "SIGKILL", &cell]), "");
     assert_eq!(service.json("GET", &place, json!(null))["outcome"]["reason"], "killed");
 }
 
@@ -53,7 +53,7 @@ fn cells_have_names_and_living_ones_never_the_same() {
     let listed = fixture.pando(&["ps"]).output;
     assert!(listed.lines().any(|line| line.split_whitespace().nth(1) == Some("web")), "{listed}");
     assert_eq!(fixture.pando(&["logs", "web"]).output, "web\nbegun\n");
-    says(&fixture.pando(&["exec", "web", "busybox", "echo", "in"]), "in\n");
+    assert_output(&fixture.pando(&["exec", "web", "busybox", "echo", "in"]), "in\n");
     let stats: Value = serde_json::from_str(&fixture.pando(&["stats", "--json", "web"]).output).expect("it is JSON");
     assert_eq!((&stats["id"].to_string(), &stats["name"]), (&first, &json!("web")));
     let refused = fixture.pando(&["clone", "-d", "--name", "web", "sh", "true"]);
@@ -61,13 +61,13 @@ fn cells_have_names_and_living_ones_never_the_same() {
         format!("pando: cannot name a cell web: cell {first} has this name: end that cell (`pando kill`), or give another name\n");
     assert_eq!((refused.status, refused.errors), (125, message));
     assert!(fixture.pando(&["clone", "-d", "--name", "7", "sh", "true"]).errors.contains("would be a cell's number"));
-    says(&fixture.pando(&["kill", "web"]), "");
+    assert_output(&fixture.pando(&["kill", "web"]), "");
     // The name is free again, and means the living cell; without one, the last.
     let second = start(&fixture, &service, &["--name", "web", "--hostname", "aspen"], "hostname");
     assert_eq!(fixture.pando(&["logs", "web"]).output, "aspen\nbegun\n");
-    says(&fixture.pando(&["kill", "web"]), "");
+    assert_output(&fixture.pando(&["kill", "web"]), "");
     assert_eq!(fixture.pando(&["logs", "web"]).output, "aspen\nbegun\n");
-    says(&fixture.pando(&["kill", "--rm", &second]), "");
+    assert_output(&fixture.pando(&["kill", "--rm", &second]), "");
     assert_eq!(fixture.pando(&["logs", "web"]).output, "web\nbegun\n");
     let missing = fixture.pando(&["logs", "nobody"]);
     assert!(missing.errors.contains("there is no cell nobody: `pando ps -a` lists the cells"), "{}", missing.errors);
@@ -115,13 +115,13 @@ fn programs_in_a_cell_are_configured_like_its_own() {
     let fixture = Fixture::new();
     let create = ["template", "create", "--no-train", "-e", "COLOUR=red", "-e", "SIZE=1", "-w", "/tmp", "sh", "--"];
     let script = r#"eval "$(pando-ready -s)"; export OWN=1; cd /; eval "$1""#;
-    says(&fixture.pando(&[&create[..], &["busybox", "sh", "-c", script]].concat()), "");
+    assert_output(&fixture.pando(&[&create[..], &["busybox", "sh", "-c", script]].concat()), "");
     let service = fixture.serve(&[]);
     let cell = start(&fixture, &service, &["-e", "SIZE=2"], "true");
     let show = "echo $COLOUR $SIZE $MORE $OWN $PWD $HOME $(id -u)";
     let exec = |words: &[&str]| fixture.pando(&[&["exec"], words].concat());
-    says(&exec(&[&cell, "sh", "-c", show]), "red 2 /tmp /root 0\n");
-    says(
+    assert_output(&exec(&[&cell, "sh", "-c", show]), "red 2 /tmp /root 0\n");
+    assert_output(
         &exec(&["-e", "MORE=3", "-e", "COLOUR=blue", "-w", "/usr", "-u", "4242", &cell, "sh", "-c", show]),
         "blue 2 3 /usr /home/4242 4242\n",
     );

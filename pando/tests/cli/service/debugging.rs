@@ -2,7 +2,7 @@
 //! `pando debug CELL`: unmodified gdb attaches to running cells of `pando serve`, which go on.
 
 use crate::case::text;
-use crate::fixture::{Fixture, ProgramOutput, Service, says, wait_until};
+use crate::fixture::{Fixture, ProgramOutput, Service, assert_output, wait_until};
 use crate::run::debug::{Compiled, contains, gdb_with, is_possible};
 use serde_json::{Value, json};
 use std::fs;
@@ -28,7 +28,7 @@ impl Ticker {
             fixture.pando(&[&["run", "-d", "-i", "--name", "ticker", "-v", &volume], &words[..]].concat());
         assert_eq!((status, &errors[..]), (0, ""));
         let ticker = Ticker { compiled, fixture, service };
-        ticker.service.hear("/v1/cells/ticker", "begun");
+        ticker.service.wait_for_output("/v1/cells/ticker", "begun");
         ticker
     }
 
@@ -357,5 +357,5 @@ fn gdb_debugs_another_process_of_a_cell() {
     let printed = ticker.gdb(&format!("--process {number}"), &["break tick", "continue", "backtrace", "detach"]);
     contains(&printed, &["hit Breakpoint 1, tick (value=1)", "count (unused=", "detached"]);
     ticker.obeys("count", "counted");
-    says(&ticker.fixture.pando(&["kill", "ticker"]), "");
+    assert_output(&ticker.fixture.pando(&["kill", "ticker"]), "");
 }

@@ -2,7 +2,7 @@
 //! A service beside the command line: programs that run in it with `-d`, and a service that was left behind.
 
 use crate::case::text;
-use crate::fixture::{Fixture, ProgramOutput, says, wait_until};
+use crate::fixture::{Fixture, ProgramOutput, assert_output, wait_until};
 use pando_testing::needs_kvm;
 use serde_json::json;
 use std::io::Write;
@@ -25,7 +25,7 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
     let numbers: Vec<&str> = made.output.lines().collect();
     assert_eq!((made.status, numbers.len(), &made.errors[..]), (0, 3, ""));
     assert_eq!(fixture.pando(&["ps", "-q"]).output, made.output);
-    service.hear(&format!("/v1/cells/{}", numbers[2]), &format!("sh-{}", numbers[2]));
+    service.wait_for_output(&format!("/v1/cells/{}", numbers[2]), &format!("sh-{}", numbers[2]));
     let labelled = fixture.pando(&["clone", "-d", "-l", "user=ann", "--label", "job", "sh", "sleep 1000"]);
     assert_eq!((labelled.status, &labelled.errors[..]), (0, ""));
     for (filters, found) in [
@@ -35,24 +35,24 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
         (&["label=job", "label=x"], false),
     ] {
         let words: Vec<&str> = ["ps", "-q"].into_iter().chain(filters.iter().flat_map(|filter| ["--filter", filter])).collect();
-        says(&fixture.pando(&words), if found { &labelled.output } else { "" });
+        assert_output(&fixture.pando(&words), if found { &labelled.output } else { "" });
     }
     refused(&fixture.pando(&["ps", "--filter", "name=x"]), "give label=NAME or label=NAME=VALUE");
     refused(&fixture.pando(&["clone", "-d", "-l", "=x", "sh"]), "give NAME=VALUE");
-    says(&fixture.pando(&["kill", labelled.output.trim_end()]), "");
-    says(&fixture.pando(&[&["kill"], &numbers[..]].concat()), "");
+    assert_output(&fixture.pando(&["kill", labelled.output.trim_end()]), "");
+    assert_output(&fixture.pando(&[&["kill"], &numbers[..]].concat()), "");
     refused(&fixture.pando(&["kill", "999"]), "there is no cell 999: `pando ps -a` lists the cells");
     // A program without a template, with arguments and variables of its own.
     let words = ["run", "-d", "--rm", "--name", "web", "-e", "A=it's", "-m", "64M", "busybox", "sh", "-c"];
     let started = fixture.pando(&[&words[..], &["hostname; echo \"$A\" $1; sleep 1000", "sh", "a b"]].concat());
     assert_eq!((started.status, &started.errors[..]), (0, ""));
     let place = format!("/v1/cells/{}", started.output.trim_end());
-    service.hear(&place, "it's a b");
+    service.wait_for_output(&place, "it's a b");
     assert!(service.json("GET", &place, json!(null))["outcome"].is_null());
     let listed = fixture.pando(&["ps"]).output;
     assert!(listed.lines().any(|line| line.split_whitespace().nth(1) == Some("web")), "{listed}");
-    says(&fixture.pando(&["exec", "-i", started.output.trim_end(), "busybox", "hostname"]), "web\n");
-    says(&fixture.pando(&["kill", "--rm", started.output.trim_end()]), "");
+    assert_output(&fixture.pando(&["exec", "-i", started.output.trim_end(), "busybox", "hostname"]), "web\n");
+    assert_output(&fixture.pando(&["kill", "--rm", started.output.trim_end()]), "");
     for (options, option, advice) in [
         (&["-v", ".:/data"][..], "this -v", "add `:ro` or `:snapshot`"),
         (&["-v", ".:/data:live"], "this -v", "add `:ro` or `:snapshot`"),
@@ -90,22 +90,22 @@ fn programs_in_the_service_see_what_their_options_say() {
     std::fs::copy("/bin/busybox", fixture.path("shown/bin/busybox")).expect("there is room");
     let shown = fixture.path("shown").display().to_string();
     let service = fixture.serve(&["--show", &shown]);
-    let says = |options: &[&str], wanted: &str| {
+    let assert_output = |options: &[&str], wanted: &str| {
         let started = fixture.pando(&[&["run", "-d"], options].concat());
         assert_eq!((started.status, &started.errors[..]), (0, ""));
-        service.hear(&format!("/v1/cells/{}", started.output.trim_end()), wanted);
+        service.wait_for_output(&format!("/v1/cells/{}", started.output.trim_end()), wanted);
     };
     // They share a root, but neither their files nor their users.
-    says(
+    assert_output(
         &["--name", "a", "-u", "7:8", "-w", "/tmp", "busybox", "sh", "-c", "echo a > f; echo $(id -u) $(id -g) $(pwd); sleep 1000"],
         "7 8 /tmp",
     );
-    says(
+    assert_output(
         &["--name", "b", "-w", "/tmp", "-e", "HOME=/h", "busybox", "sh", "-c", "echo files $(ls) $(id -u) $HOME; sleep 1000"],
         "files 0 /h",
     );
-    says(&["-v", &format!("{shown}:/data:ro"), "busybox", "sh", "-c", "ls /data; touch /data/x"], "touch: /data/x: Read-only");
-    says(&["--root", &shown, "--tmpfs", "/t:mode=700", "/bin/busybox", "sh", "-c", "/bin/busybox ls -d /bin /t; exit 3"], "/bin");
+    assert_output(&["-v", &format!("{shown}:/data:ro"), "busybox", "sh", "-c", "ls /data; touch /data/x"], "touch: /data/x: Read-only");
+    assert_output(&["--root", &shown, "--tmpfs", "/t:mode=700", "/bin/busybox", "sh", "-c", "/bin/busybox ls -d /bin /t; exit 3"], "/bin");
     assert_eq!(fixture.pando(&["exec", "a", "busybox", "sh", "-c", "id -u; pwd"]).output, "7\n/tmp\n");
     // A template of such a cell sees the same.
     assert_eq!(fixture.pando(&["template", "freeze", "--force", "a", "kept"]).status, 0);
@@ -152,7 +152,7 @@ fn cells_are_restarted_by_their_policies() {
     assert_eq!(fixture.pando(&["kill", "forever"]).status, 0);
     let restarted = cells("forever").len();
     start("asked", "unless-stopped", "trap 'exit 0' TERM; echo begun; while :; do sleep 1000 & wait; done");
-    service.hear("/v1/cells/asked", "begun");
+    service.wait_for_output("/v1/cells/asked", "begun");
     assert_eq!(fixture.pando(&["kill", "-s", "TERM", "asked"]).status, 0);
     start("well", "on-failure", "exit 0");
     start("badly", "on-failure:2", "cat; exit 3");
@@ -160,7 +160,7 @@ fn cells_are_restarted_by_their_policies() {
     // A restarted cell takes the place of the ended one.
     assert_eq!(cells("badly").len(), 1);
     start("removed", "always", "echo begun; sleep 1000");
-    service.hear("/v1/cells/removed", "begun");
+    service.wait_for_output("/v1/cells/removed", "begun");
     assert_eq!(service.ask("DELETE", "/v1/cells/removed", "").0, 204);
     start("last", "on-failure:1", "exit 1");
     wait_until(|| cells("last").iter().any(|cell| cell["restarts"] == 1 && !cell["outcome"].is_null()));
@@ -202,11 +202,11 @@ fn a_service_that_was_left_behind_blocks_no_command() {
     let script = "pando-ready; cat - /data/file";
     let made = pando(&["template", "create", "-v", &volume, "late", "--", "busybox", "sh", "-c", script], "data");
     assert_eq!((made.status, &made.errors[..]), (0, ""));
-    says(&pando(&["clone", "late"], "data"), "in seen");
+    assert_output(&pando(&["clone", "late"], "data"), "in seen");
     refused(&pando(&["clone", "-d", "late"], "data"), "`kill ");
     // The service stores its templates in another directory than the one where these are created.
     let made = pando(&["template", "create", "other", "--", "busybox", "sh", "-c", "pando-ready; cat"], "elsewhere");
     assert_eq!((made.status, &made.errors[..]), (0, ""));
-    says(&pando(&["clone", "other"], "elsewhere"), "in ");
+    assert_output(&pando(&["clone", "other"], "elsewhere"), "in ");
     refused(&pando(&["clone", "-d", "other"], "elsewhere"), "stores its templates in");
 }

@@ -134,7 +134,7 @@ fn jobs_of_a_cell_take_little_of_the_host() {
     let service = fixture.serve(&[]);
     let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": ["echo begun; sleep 1000"], "memory": "64M" }));
     let place = format!("/v1/cells/{}", cell["id"]);
-    service.hear(&place, "begun");
+    service.wait_for_output(&place, "begun");
     let free = || service.json("GET", "/v1", json!(null))["free_bytes"].as_u64().expect("it is a number");
     let (before, free_before) = (resident(&service), free());
     let jobs: Vec<UnixStream> = (0..JOBS)
@@ -182,7 +182,7 @@ fn cells_that_open_connections_do_not_block_the_service() {
         let script = format!("exec /shown/connecting {port}");
         let asked = json!({ "template": "sh", "arguments": [script], "allow": [format!("host:{port}")] });
         let cell = service.json("POST", "/v1/cells", asked);
-        service.hear(&format!("/v1/cells/{}", cell["id"]), "holds");
+        service.wait_for_output(&format!("/v1/cells/{}", cell["id"]), "holds");
     }
     for template in ["sh", "other"] {
         let ran = service.json("POST", "/v1/run", json!({ "template": template, "arguments": ["cat /shown/connecting | wc -c"] }));

@@ -2,7 +2,7 @@
 //! The commands for cells of a service that docker has: stop, rm, inspect, attach, logs with a number of lines, exec in the background.
 
 use crate::case::{as_shell, text};
-use crate::fixture::{Fixture, ProgramOutput, says, wait_until};
+use crate::fixture::{Fixture, ProgramOutput, assert_output, wait_until};
 use pando_testing::{host_program, needs_kvm};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -33,23 +33,23 @@ fn cells_are_stopped_and_removed_as_containers_are() {
     let number = start(&fixture, &["--name", "obedient"], OBEDIENT);
     start(&fixture, &["--name", "stubborn"], STUBBORN);
     for name in ["obedient", "stubborn"] {
-        service.hear(&format!("/v1/cells/{name}"), "begun");
+        service.wait_for_output(&format!("/v1/cells/{name}"), "begun");
     }
     fails(&fixture.pando(&["rm", "obedient"]), 1, "", "it is running: stop it first (`pando stop obedient`), or use -f");
     fails(&fixture.pando(&["stop", "-t", "1", "stubborn", "nobody", "obedient"]), 1, "stubborn\nobedient\n", "there is no cell nobody");
     let outcome = |name: &str| service.json("GET", &format!("/v1/cells/{name}"), json!(null))["outcome"].clone();
     assert_eq!((&outcome("obedient")["exit_code"], &outcome("stubborn")["reason"]), (&json!(7), &json!("killed")));
     // One that has ended may be stopped again.
-    says(&fixture.pando(&["stop", &number]), &format!("{number}\n"));
-    says(&fixture.pando(&["rm", &number]), &format!("{number}\n"));
+    assert_output(&fixture.pando(&["stop", &number]), &format!("{number}\n"));
+    assert_output(&fixture.pando(&["rm", &number]), &format!("{number}\n"));
     fails(&fixture.pando(&["logs", "obedient"]), 125, "", "there is no cell");
     start(&fixture, &["--name", "running"], STUBBORN);
-    says(&fixture.pando(&["rm", "-f", "running", "stubborn"]), "running\nstubborn\n");
-    says(&fixture.pando(&["ps", "-aq"]), "");
+    assert_output(&fixture.pando(&["rm", "-f", "running", "stubborn"]), "running\nstubborn\n");
+    assert_output(&fixture.pando(&["ps", "-aq"]), "");
     // A stopped cell is not started again.
     start(&fixture, &["--name", "again", "--restart", "always"], OBEDIENT);
-    service.hear("/v1/cells/again", "begun");
-    says(&fixture.pando(&["stop", "again"]), "again\n");
+    service.wait_for_output("/v1/cells/again", "begun");
+    assert_output(&fixture.pando(&["stop", "again"]), "again\n");
     start(&fixture, &["--name", "other", "--restart", "on-failure:1"], "exit 1");
     wait_until(|| outcome("other")["exit_code"] == 1 && service.json("GET", "/v1/cells/other", json!(null))["restarts"] == 1);
     assert_eq!(outcome("again")["exit_code"], 7);
@@ -62,11 +62,11 @@ fn a_restarted_cell_keeps_its_number_and_its_output() {
     let service = fixture.serve(&[]);
     let number = start(&fixture, &["--name", "twice", "--restart", "on-failure:2"], "echo run; sleep 0.1; exit 3");
     // A reader of the output goes on with each restart.
-    says(&fixture.pando(&["logs", "-f", &number]), "run\nrun\nrun\n");
+    assert_output(&fixture.pando(&["logs", "-f", &number]), "run\nrun\nrun\n");
     let cell = service.json("GET", &format!("/v1/cells/{number}"), json!(null));
     assert_eq!((&cell["restarts"], &cell["outcome"]["exit_code"], &cell["name"]), (&json!(2), &json!(3), &json!("twice")));
-    says(&fixture.pando(&["ps", "-aq"]), &format!("{number}\n"));
-    says(&fixture.pando(&["logs", "--tail", "2", "twice"]), "run\nrun\n");
+    assert_output(&fixture.pando(&["ps", "-aq"]), &format!("{number}\n"));
+    assert_output(&fixture.pando(&["logs", "--tail", "2", "twice"]), "run\nrun\n");
     // An output limit counts each run for itself.
     let script = "busybox head -c 3000 /dev/zero; exit 1";
     start(&fixture, &["--name", "limited", "--restart", "on-failure:2", "--output-limit", "4000"], script);
@@ -110,9 +110,9 @@ fn the_last_lines_of_logs_are_printed() {
     let service = fixture.serve(&[]);
     start(&fixture, &["--name", "counter"], "for i in 1 2 3 4 5; do echo line $i; done; read -r x; echo $x");
     service.json("GET", "/v1/cells/counter/wait", json!(null));
-    says(&fixture.pando(&["logs", "-n", "2", "counter"]), "line 5\n\n");
-    says(&fixture.pando(&["logs", "--tail", "3", "-f", "counter"]), "line 4\nline 5\n\n");
-    says(&fixture.pando(&["logs", "--tail", "0", "counter"]), "");
+    assert_output(&fixture.pando(&["logs", "-n", "2", "counter"]), "line 5\n\n");
+    assert_output(&fixture.pando(&["logs", "--tail", "3", "-f", "counter"]), "line 4\nline 5\n\n");
+    assert_output(&fixture.pando(&["logs", "--tail", "0", "counter"]), "");
     let all = fixture.pando(&["logs", "--tail", "all", "counter"]);
     assert_eq!((all.output.lines().count(), all.output), (6, fixture.pando(&["logs", "--tail", "99", "counter"]).output));
     fails(&fixture.pando(&["logs", "--tail", "x", "counter"]), 125, "", "give a number, or all");
@@ -169,7 +169,7 @@ fn streams_are_attached_to_a_running_cell() {
     };
     let script = "trap 'echo signal' INT; echo early; while read -r line; do echo got $line; done; exit 5";
     start(&fixture, &["-i", "--name", "echo"], script);
-    service.hear("/v1/cells/echo", "early");
+    service.wait_for_output("/v1/cells/echo", "early");
     // One client reads and leaves, and its input is not the last.
     let (first, mut input, mut output) = attach(&["echo"]);
     let mut line = String::new();
@@ -187,7 +187,7 @@ fn streams_are_attached_to_a_running_cell() {
     fails(&fixture.pando(&["attach", "echo"]), 125, "", "it has ended: `pando logs echo`");
     // Signals reach the program.
     start(&fixture, &["--name", "signals"], "trap 'echo signal; exit 6' INT; echo begun; while :; do sleep 1000 & wait; done");
-    service.hear("/v1/cells/signals", "begun");
+    service.wait_for_output("/v1/cells/signals", "begun");
     let (mut third, _input, mut output) = attach(&["signals"]);
     // Until it is attached, a signal would end it alone.
     wait_until(|| catches_interrupts(third.0.id()));
@@ -216,11 +216,11 @@ fn programs_run_in_the_background_of_a_cell_and_as_its_users() {
     let script =
         "mkdir /home/carl; echo carl:x:1234:50::/home/carl:/bin/sh >> /etc/passwd; echo team:x:77: >> /etc/group; echo begun; sleep 1000";
     start(&fixture, &["--name", "box"], script);
-    says(&fixture.pando(&["exec", "box", "busybox", "sh", "-c", "until grep -q team /etc/group; do :; done"]), "");
+    assert_output(&fixture.pando(&["exec", "box", "busybox", "sh", "-c", "until grep -q team /etc/group; do :; done"]), "");
     // It neither ends with its client nor has a reader.
     let script = "busybox head -c 1000000 /dev/zero; sleep 0.1; busybox id -u > /tmp/done";
-    says(&fixture.pando(&["exec", "-d", "-u", "carl", "box", "busybox", "sh", "-c", script]), "");
-    says(&fixture.pando(&["exec", "box", "busybox", "sh", "-c", "until grep . /tmp/done 2>/dev/null; do :; done"]), "1234\n");
+    assert_output(&fixture.pando(&["exec", "-d", "-u", "carl", "box", "busybox", "sh", "-c", script]), "");
+    assert_output(&fixture.pando(&["exec", "box", "busybox", "sh", "-c", "until grep . /tmp/done 2>/dev/null; do :; done"]), "1234\n");
     let script = "echo $(busybox id -u) $(busybox id -g) $HOME $USER";
     for (user, wanted) in [
         ("carl", "1234 50 /home/carl carl\n"),
@@ -229,7 +229,7 @@ fn programs_run_in_the_background_of_a_cell_and_as_its_users() {
         ("4321:team", "4321 77 /home/4321\n"),
         ("4321", "4321 4321 /home/4321\n"),
     ] {
-        says(&fixture.pando(&["exec", "-u", user, "box", "busybox", "sh", "-c", script]), wanted);
+        assert_output(&fixture.pando(&["exec", "-u", user, "box", "busybox", "sh", "-c", script]), wanted);
     }
     fails(&fixture.pando(&["exec", "-u", "nobody-here", "box", "busybox", "true"]), 125, "", "there is no user `nobody-here`");
 }
@@ -247,7 +247,7 @@ fn unused_volumes_are_pruned_and_missing_directories_are_not_shown() {
     child.0.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("it writes");
     assert_eq!(text(&line), "begun\n");
     fails(&fixture.pando(&["volume", "prune"]), 125, "", "volume prune -f");
-    says(&fixture.pando(&["volume", "prune", "-f"]), "unused\n");
-    says(&fixture.pando(&["volume", "ls", "-q"]), "used\n");
+    assert_output(&fixture.pando(&["volume", "prune", "-f"]), "unused\n");
+    assert_output(&fixture.pando(&["volume", "ls", "-q"]), "used\n");
     fails(&fixture.pando(&["serve", "--show", "/no/such/directory"]), 125, "", "no such file or directory");
 }

@@ -2,7 +2,7 @@
 //! Cells of `pando serve` on a host, and clones without it, that have cells of their own.
 
 use crate::case::PANDO;
-use crate::fixture::{Fixture, says, wait_until};
+use crate::fixture::{Fixture, assert_output, wait_until};
 use pando_testing::needs_kvm;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn fixture() -> Fixture {
     let fixture = Fixture::new();
     let volume = format!("{PANDO}:/opt/pando:ro");
     let words = ["template", "create", "--no-train", "-v", &volume, "sh", "--", "busybox", "sh", "-c", SHELL];
-    says(&fixture.pando(&words), "");
+    assert_output(&fixture.pando(&words), "");
     fixture
 }
 
@@ -23,10 +23,10 @@ fn clones_without_a_service_have_nested_cells() {
     needs_kvm!();
     let fixture = fixture();
     let nested = "ls /dev/cells; pando run -- sh -c 'echo inner; exit 3'; echo status $?";
-    says(&fixture.pando(&["clone", "--nest", "2", "sh", nested]), "/dev/cells\ninner\nstatus 3\n");
+    assert_output(&fixture.pando(&["clone", "--nest", "2", "sh", nested]), "/dev/cells\ninner\nstatus 3\n");
     // Lines of clones that run at a time come in any order.
     let deep = "pando run --nest 1 -- pando run -- sh -c 'echo $(hostname) deep'";
-    says(&fixture.pando(&["clone", "--nest", "2", "--count", "2", "sh", deep]), "pando deep\npando deep\n");
+    assert_output(&fixture.pando(&["clone", "--nest", "2", "--count", "2", "sh", deep]), "pando deep\npando deep\n");
     let refused = fixture.pando(&["clone", "sh", "pando run -- true; echo status $?"]);
     assert_eq!(refused.output, "status 125\n");
     assert!(refused.errors.contains("start it with `--nest NUMBER`"), "{}", refused.errors);
@@ -40,7 +40,7 @@ fn cells_of_a_service_have_nested_cells_within_their_limits() {
     let made = fixture.pando(&["clone", "-d", "--nest", "1", "--name", "outer", "-m", "200M", "sh", "sleep 1000"]);
     assert_eq!((made.status, &made.errors[..]), (0, ""));
     let inside = |script: &str| fixture.pando(&["exec", "-e", "PATH=/opt:/usr/bin:/bin", "outer", "sh", "-c", script]);
-    says(&inside("pando run -- echo inner; pando run -- cat /etc/hostname | wc -l"), "inner\n1\n");
+    assert_output(&inside("pando run -- echo inner; pando run -- cat /etc/hostname | wc -l"), "inner\n1\n");
     let full = inside("pando run -m 200M -- sh -c 'head -c 400M /dev/zero | tail' 2>/dev/null; echo status $?");
     // The cell is ended, or the program cannot allocate.
     assert!(["status 137\n", "status 1\n"].contains(&&full.output[..]), "{}", full.output);
@@ -62,12 +62,12 @@ fn cells_of_a_service_have_nested_cells_within_their_limits() {
     assert!(below[0]["memory_bytes"].as_u64() > below[1]["memory_bytes"].as_u64() && cells[0].get("descendants").is_none(), "{json}");
     // A program without a template may have some, too: it reports whether it has the device.
     let detached = fixture.pando(&["run", "-d", "--nest", "3", "busybox", "ls", "/dev/cells"]);
-    service.hear(&format!("/v1/cells/{}", detached.output.trim_end()), "/dev/cells");
+    service.wait_for_output(&format!("/v1/cells/{}", detached.output.trim_end()), "/dev/cells");
     let ran = service.json("POST", "/v1/run", json!({ "template": "sh", "arguments": ["pando run -- echo inner"], "nest": 1 }));
     assert_eq!(ran["stdout"], "inner\n", "{ran}");
     let (status, answer) = service.ask("POST", "/v1/run", &json!({ "template": "sh", "nest": "many" }).to_string());
     assert!(status == 400 && answer.contains("nest"), "{status} {answer}");
     // Nothing is left of them: the template can be removed, and its files are closed.
-    says(&fixture.pando(&["kill", "outer"]), "");
-    says(&fixture.pando(&["template", "rm", "sh"]), "");
+    assert_output(&fixture.pando(&["kill", "outer"]), "");
+    assert_output(&fixture.pando(&["template", "rm", "sh"]), "");
 }

@@ -18,7 +18,7 @@ fn served(options: &[&str]) -> (Fixture, Service) {
     (fixture, service)
 }
 
-fn says(service: &Service, template: &str, said: &str) {
+fn assert_clone_prints(service: &Service, template: &str, said: &str) {
     let ran = service.json("POST", "/v1/run", json!({ "template": template, "arguments": ["echo $x"] }));
     assert_eq!(ran["stdout"], said, "{ran}");
 }
@@ -33,7 +33,7 @@ fn clones_of_a_template_under_replacement_get_the_old_or_the_new_one() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    says(&service, "sh", "5\n");
+                    assert_clone_prints(&service, "sh", "5\n");
                 }
             });
         }
@@ -51,7 +51,7 @@ fn slow_templates_delay_no_other_request() {
     let make = |number: u32| json!({ "name": format!("slow{number}"), "arguments": ["busybox", "sleep", "1000"], "memory": "16M" });
     let asked: Vec<_> = (0..20).map(|number| service.send("POST", "/v1/templates", make(number).to_string().as_bytes())).collect();
     for _ in 0..5 {
-        says(&service, "sh", "5\n");
+        assert_clone_prints(&service, "sh", "5\n");
     }
     drop(asked);
 }
@@ -84,7 +84,7 @@ fn the_template_of_a_frozen_cell_exists_when_the_freeze_is_reported() {
     let script = "echo here; read a; echo $x $a";
     let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": [script] }));
     let place = format!("/v1/cells/{}", cell["id"]);
-    service.hear(&place, "here");
+    service.wait_for_output(&place, "here");
     let asked = service.send("POST", &format!("{place}/freeze"), br#"{"name":"half"}"#);
     let ended = service.json("GET", &format!("{place}/wait"), json!(null));
     assert_eq!(ended["outcome"]["reason"], "frozen", "{ended}");
@@ -107,7 +107,7 @@ fn clones_of_a_loaded_template_read_files_as_they_are_at_the_first_read() {
     let service = fixture.serve(&["--show", shown.to_str().expect("it is text")]);
     let asked = json!({ "name": "reader", "arguments": ["busybox", "sh", "-c", SHELL], "volumes": [format!("{}:/data", shown.display())] });
     service.json("POST", "/v1/templates", asked);
-    says(&service, "reader", "5\n");
+    assert_clone_prints(&service, "reader", "5\n");
     std::fs::write(shown.join("file"), "something else").expect("there is room");
     std::fs::remove_file(shown.join("removed")).expect("it is ours");
     let read = |name: &str| {
@@ -117,7 +117,7 @@ fn clones_of_a_loaded_template_read_files_as_they_are_at_the_first_read() {
     assert_eq!(read("file"), (json!("something else"), json!(0)));
     assert_eq!(read("removed"), (json!(""), json!(1)), "its name is there, and its content is gone");
     // The template is loaded again, and is still good.
-    says(&service, "reader", "5\n");
+    assert_clone_prints(&service, "reader", "5\n");
     assert_eq!(read("file"), (json!("something else"), json!(0)));
 }
 
@@ -154,7 +154,7 @@ fn the_standard_template_follows_the_host_and_the_options() {
     };
     touch();
     assert_eq!(ran(&service), "2 x\n");
-    assert!(service.says("creating template"));
+    assert!(service.next_line_contains("creating template"));
     // A template that was created with other options is refused, not replaced.
     let asked = json!({ "name": "python", "memory": "64M", "replace": true });
     let made: Value = service.json("POST", "/v1/templates", asked);

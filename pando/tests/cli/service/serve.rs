@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando serve`: one process with cells for all users who may open its socket.
 
-use crate::fixture::{Fixture, ProgramOutput, Service, says, wait_until};
+use crate::fixture::{Fixture, ProgramOutput, Service, assert_output, wait_until};
 use pando_testing::needs_kvm;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -132,7 +132,7 @@ fn a_cell_lives_on_without_whoever_made_it() {
     assert_eq!(told["outcome"]["exit_code"], 7);
     let ProgramOutput { output, errors, .. } = fixture.pando(&["logs", cell]);
     assert_eq!((&output[..], &errors[..]), ("one\ncaught\n", "two\n"));
-    says(&fixture.pando(&["kill", "--rm", cell]), "");
+    assert_output(&fixture.pando(&["kill", "--rm", cell]), "");
     assert!(fixture.pando(&["logs", cell]).errors.contains("there is no cell"));
 }
 
@@ -179,10 +179,10 @@ fn templates_are_the_same_with_and_without_a_service() {
     let asked = json!({ "name": "made", "arguments": ["busybox", "sh", "-c", "echo said; pando-ready; echo on"], "replace": true });
     assert_eq!(service.json("POST", "/v1/templates", asked.clone())["name"], "made");
     assert_eq!(service.json("POST", "/v1/templates", asked)["name"], "made");
-    says(&fixture.pando(&["clone", "made"]), "on\n");
+    assert_output(&fixture.pando(&["clone", "made"]), "on\n");
     let names = service.json("GET", "/v1/templates", json!(null));
     assert_eq!(names.as_array().map(Vec::len), Some(2));
-    says(&fixture.pando(&["template", "rm", "made"]), "");
+    assert_output(&fixture.pando(&["template", "rm", "made"]), "");
     assert_eq!(service.ask("POST", "/v1/run", r#"{"template":"made"}"#).0, 404);
     assert_eq!(service.ask("DELETE", "/v1/templates/sh", "").0, 204);
     assert_eq!(service.ask("DELETE", "/v1/templates/sh", "").0, 404);
@@ -198,7 +198,7 @@ fn cells_with_the_same_network_reach_each_other() {
     wait_until(|| service.ask("GET", &format!("/v1/cells/{id}/output"), "").1.contains("ready"));
     // A client may start before the server listens.
     let fetch = format!("until busybox wget -q -O - http://{address}/name; do :; done");
-    says(&fixture.pando(&["clone", "--network", "inner", "sh", &fetch]), &format!("sh-{id}\n"));
+    assert_output(&fixture.pando(&["clone", "--network", "inner", "sh", &fetch]), &format!("sh-{id}\n"));
     let others = run(&service, &format!("busybox wget -q -O - http://{address}/name; echo $?"), json!({ "network": "outer" }));
     assert_eq!(others["stdout"], "1\n", "{others}");
     assert!(fixture.pando(&["clone", "--network", "a b", "sh"]).errors.contains("not a valid network name"));
@@ -211,7 +211,7 @@ fn programs_are_started_in_cells_that_run() {
     let cell = fixture.pando(&["clone", "-d", "sh", "echo mine > /tmp/file; echo ready; sleep 1000"]);
     let cell = cell.output.trim();
     wait_until(|| fixture.pando(&["logs", cell]).output == "ready\n");
-    says(&fixture.pando(&["exec", cell, "cat", "/tmp/file"]), "mine\n");
+    assert_output(&fixture.pando(&["exec", cell, "cat", "/tmp/file"]), "mine\n");
     let script = "cat; echo $NAME $PWD $(id -u); echo no >&2; exit 3";
     let mut job = fixture
         .command(&["exec", "-e", "NAME=it's", "-w", "/tmp", "-u", "7", cell, "sh", "-c", script])
@@ -233,7 +233,7 @@ fn programs_are_started_in_cells_that_run() {
     let large: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
     service.bytes("PUT", &file, &large);
     assert!(service.bytes("GET", &file, b"") == large);
-    says(&fixture.pando(&["exec", cell, "stat", "-c", "%s", "/tmp/other"]), "4000000\n");
+    assert_output(&fixture.pando(&["exec", cell, "stat", "-c", "%s", "/tmp/other"]), "4000000\n");
     let (status, answer) = service.ask("GET", &format!("/v1/cells/{cell}/file?path=/no/such"), "");
     assert!(status == 422 && answer.contains("/no/such"), "{answer}");
     assert_eq!(service.ask("PUT", &format!("/v1/cells/{cell}/file?path=/no/such"), "x").0, 422);
@@ -248,7 +248,7 @@ fn programs_are_started_in_cells_that_run() {
     assert_eq!(service.ask("POST", &path, "no").0, 400);
     let (status, answer) = service.ask("POST", &path, "{\"arguments\":[\"true\"],\"timeout\":0}\n");
     assert!(status == 400 && answer.contains("timeout: 0 is not a valid time"), "{answer}");
-    says(&fixture.pando(&["kill", cell]), "");
+    assert_output(&fixture.pando(&["kill", cell]), "");
     let (status, answer) = service.ask("POST", &path, "{\"arguments\":[\"true\"]}\n");
     assert!(status == 409 && answer.contains("has ended"), "{answer}");
     // A client that is still sending gets the error as well.
@@ -271,8 +271,8 @@ fn templates_go_in_and_out_as_files() {
     let ran = service.json("POST", "/v1/run", json!({ "template": "copy", "arguments": ["echo $x"] }));
     assert_eq!(ran["stdout"], "5\n");
     std::fs::write(fixture.path("file"), saved).expect("there is room");
-    says(&fixture.pando(&["template", "load", "file", "third"]), "");
-    says(&fixture.pando(&["clone", "third", "echo $x"]), "5\n");
+    assert_output(&fixture.pando(&["template", "load", "file", "third"]), "");
+    assert_output(&fixture.pando(&["clone", "third", "echo $x"]), "5\n");
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn a_service_that_was_killed_leaves_nothing_in_the_way() {
     let ProgramOutput { status, errors, .. } = fixture.pando(&["ps"]);
     assert!(status == 125 && errors.contains("start `pando serve`"), "{errors}");
     // Without a service, this process does it itself.
-    says(&fixture.pando(&["clone", "sh", "echo $x"]), "5\n");
+    assert_output(&fixture.pando(&["clone", "sh", "echo $x"]), "5\n");
     let next = fixture.serve(&[]);
     assert_eq!(next.json("GET", "/v1/cells", json!(null)), json!([]));
     assert_eq!(run(&next, "echo $x", json!({}))["stdout"], "5\n");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sleeping cells: real servers, sessions and timers across sleep.
 
-use crate::fixture::{Fixture, Service, says, wait_until};
+use crate::fixture::{Fixture, Service, assert_output, wait_until};
 use crate::network::gateways::gateways;
 use pando_testing::{are_installed, needs_kvm};
 use serde_json::{Value, json};
@@ -46,13 +46,13 @@ fn a_sleeping_server_answers_old_and_new_connections() {
     sleep();
     assert!(fetch(old).ends_with("\nhello\n"));
     sleep();
-    says(&fixture.pando(&["wake", "web"]), "");
+    assert_output(&fixture.pando(&["wake", "web"]), "");
     assert_eq!(state(&service, "web"), "running");
     sleep();
     let told = fixture.pando(&["exec", "web", "busybox", "cat", "/tmp/page"]);
     assert_eq!((told.output.as_str(), told.status), ("hello\n", 0), "{}", told.errors);
     sleep();
-    says(&fixture.pando(&["kill", "web"]), "");
+    assert_output(&fixture.pando(&["kill", "web"]), "");
     let refused = fixture.pando(&["sleep", "web"]);
     assert!(refused.status == 125 && refused.errors.contains("cannot put cell 1 to sleep: it has ended"), "{}", refused.errors);
 }
@@ -124,7 +124,7 @@ connection.close()";
         sending.write_all(&rest).expect("it is open");
         sending.shutdown(Shutdown::Write).expect("it is open");
     });
-    service.hear("/v1/cells/receiver", "waiting");
+    service.wait_for_output("/v1/cells/receiver", "waiting");
     sleep();
     assert_eq!(service.ask("POST", "/v1/cells/receiver/input", "go\n").0, 204);
     let mut received = Vec::new();
@@ -192,7 +192,7 @@ fn cells_are_listed_in_pages_and_by_state() {
     for cell in ["2", "5", "9"] {
         wait_until(|| fixture.pando(&["sleep", cell]).status == 0);
     }
-    says(&fixture.pando(&["kill", "4"]), "");
+    assert_output(&fixture.pando(&["kill", "4"]), "");
     wait_until(|| fixture.pando(&["ps", "-a", "-q", "--state", "ended"]).output == "4\n");
     for (words, listed) in [
         (&["--state", "asleep"][..], "2\n5\n9\n"),
@@ -202,7 +202,7 @@ fn cells_are_listed_in_pages_and_by_state() {
         (&["-a", "--limit", "4"], "1\n2\n3\n4\n"),
         (&["--limit", "0"], ""),
     ] {
-        says(&fixture.pando(&[&["ps", "-q"], words].concat()), listed);
+        assert_output(&fixture.pando(&[&["ps", "-q"], words].concat()), listed);
     }
     // Each page leads to the next one, and together they have each cell once.
     for (query, expected) in
@@ -219,7 +219,7 @@ fn cells_are_listed_in_pages_and_by_state() {
     }
     // Cells that end between two pages are left out, and the others stay in their places.
     let (first, next) = page(&service, "/v1/cells?limit=3");
-    says(&fixture.pando(&["kill", "--rm", "3", "5"]), "");
+    assert_output(&fixture.pando(&["kill", "--rm", "3", "5"]), "");
     assert_eq!((first, page(&service, &next.expect("there are more")).0), (vec![1, 2, 3], vec![4, 6, 7]));
     // Extreme and invalid numbers.
     assert_eq!(page(&service, &format!("/v1/cells?after={}", u64::MAX)), (vec![], None));

@@ -2,7 +2,7 @@
 //! A supervisor: a cell with Debian's sshd, in whose shell an unmodified `pando` manages the cells of one project.
 
 use crate::case::PANDO;
-use crate::fixture::{Fixture, ProgramOutput, Service, says, wait_until};
+use crate::fixture::{Fixture, ProgramOutput, Service, assert_output, wait_until};
 use pando_testing::{host_program, needs_kvm};
 use serde_json::{Value, json};
 use std::fs;
@@ -22,7 +22,7 @@ ssh-keygen -A > /dev/null; exec /usr/sbin/sshd -D -e -o "SetEnv=PANDO_HOST=tcp:/
 fn start(service: &Service, name: &str, project: &str) -> Value {
     let new = json!({ "template": "sh", "name": name, "labels": { "project": project }, "arguments": [project] });
     let cell = service.json("POST", "/v1/cells", new);
-    service.hear(&format!("/v1/cells/{name}"), &format!("in {project}"));
+    service.wait_for_output(&format!("/v1/cells/{name}"), &format!("in {project}"));
     cell
 }
 
@@ -70,7 +70,7 @@ fn a_cell_with_sshd_manages_its_project_and_nothing_else() {
     let started = fixture.pando(&[&options[..], &["--", "sh", "-c", SSHD]].concat());
     assert_eq!(started.status, 0, "{}", started.errors);
     let announced = started.errors.split_once("127.0.0.1:").and_then(|(_, rest)| rest.split_once(' ')).expect("an address");
-    service.hear("/v1/cells/supervisor", "Server listening");
+    service.wait_for_output("/v1/cells/supervisor", "Server listening");
     let ssh = |line: &str| {
         let mut command = Command::new(host_program("ssh"));
         command.arg("-i").arg(&key).args(["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]);
@@ -108,7 +108,7 @@ fn a_cell_with_sshd_manages_its_project_and_nothing_else() {
         assert_eq!(service.json("GET", &format!("/v1/cells/{name}"), Value::Null)["state"], "running", "{name}");
     }
     // A removed token is refused at once.
-    says(&fixture.pando(&["token", "rm", "1"]), "");
+    assert_output(&fixture.pando(&["token", "rm", "1"]), "");
     let (status, _, errors) = ssh("/srv/pando ps");
     assert!(status != 0 && errors.contains("needs a token"), "{status} {errors}");
 }
@@ -120,13 +120,13 @@ fn tokens_open_only_what_they_are_for() {
     let (service, port, token) = served(&fixture, &[]);
     assert_eq!(remote(&fixture, port, &token, &["ps", "-q"]).output, "1\n2\n");
     // A name that another project uses leads nowhere, also for a cell that was started later.
-    says(&fixture.pando(&["kill", "--rm", "shop-1"]), "");
+    assert_output(&fixture.pando(&["kill", "--rm", "shop-1"]), "");
     start(&service, "shop-1", "bank");
     let refused = remote(&fixture, port, &token, &["kill", "shop-1"]);
     assert!(refused.status != 0 && refused.errors.contains("there is no cell shop-1"), "{}", refused.errors);
     // An own cell that has ended is found all the same.
     start(&service, "till", "shop");
-    says(&fixture.pando(&["kill", "till"]), "");
+    assert_output(&fixture.pando(&["kill", "till"]), "");
     start(&service, "till", "bank");
     assert_eq!(remote(&fixture, port, &token, &["logs", "till"]).output, "in shop\n");
     let wrong = remote(&fixture, port, "x", &["ps"]);
@@ -183,7 +183,7 @@ fn a_removed_token_ends_what_its_clients_follow() {
         assert!(length > 0, "{answer}");
         answer += &String::from_utf8_lossy(&piece[..length]);
     }
-    says(&fixture.pando(&["token", "rm", "1"]), "");
+    assert_output(&fixture.pando(&["token", "rm", "1"]), "");
     // It ends, without the chunk that marks a complete answer.
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);

@@ -2,7 +2,7 @@
 //! Templates and paused sessions, after files of the host have changed.
 
 use crate::case::text;
-use crate::fixture::{Fixture, Service, says, wait_until};
+use crate::fixture::{Fixture, Service, assert_output, wait_until};
 use pando_testing::needs_kvm;
 use serde_json::json;
 use std::fs;
@@ -34,15 +34,15 @@ fn a_template_is_refused_if_a_file_changes_that_it_has_read_and_no_other() {
     // Small trees are scanned, and large ones cached.
     for files in [0, 600] {
         let (fixture, shown) = template(files);
-        says(&fixture.pando(&["clone", "sees", "/data/unused"]), "the old unused\nmany\nunused\nused\n");
+        assert_output(&fixture.pando(&["clone", "sees", "/data/unused"]), "the old unused\nmany\nunused\nused\n");
         fs::write(shown.join("new"), "").expect("there is room");
         fs::write(shown.join("many/new"), "").expect("there is room");
         fs::write(shown.join("unused"), "a newer text of another length\n").expect("there is room");
         // It sees the names that there were, and what the files contain now.
         let words = ["clone", "sees", "/data/used", "/data/unused"];
-        says(&fixture.pando(&words), "the old used\na newer text of another length\nmany\nunused\nused\n");
+        assert_output(&fixture.pando(&words), "the old used\na newer text of another length\nmany\nunused\nused\n");
         fs::remove_file(shown.join("unused")).expect("it is ours");
-        says(&fixture.pando(&["clone", "sees", "/data/used"]), "the old used\nmany\nunused\nused\n");
+        assert_output(&fixture.pando(&["clone", "sees", "/data/used"]), "the old used\nmany\nunused\nused\n");
 
         let used = shown.join("used");
         fs::write(&used, "a newer text\n").expect("there is room");
@@ -83,7 +83,7 @@ fn run(service: &Service, place: &str, code: &str) {
 }
 
 /// Waits until a cell has printed this.
-pub(super) fn hear(service: &Service, place: &str, text: &str) {
+pub(super) fn wait_for_text(service: &Service, place: &str, text: &str) {
     wait_until(|| service.ask("GET", &format!("{place}/output?from=0"), "").1.contains(text));
 }
 
@@ -99,9 +99,9 @@ fn a_paused_session_survives_the_service_and_changes_of_the_host() {
     let read = format!("print(open('{directory}/unused').read(), flush=True)");
     let map = format!("import mmap; file = open('{directory}/mapped'); mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)");
     run(&service, &place, &format!("answer = 42\n{map}\n{read}"));
-    hear(&service, &place, "the old unused");
+    wait_for_text(&service, &place, "the old unused");
     // The code has ended, and all of its output was read.
-    hear(&service, &place, "exit_code");
+    wait_for_text(&service, &place, "exit_code");
     service.json("POST", &format!("{place}/freeze"), json!({ "name": "paused" }));
     // Killed.
     drop(service);
@@ -112,7 +112,7 @@ fn a_paused_session_survives_the_service_and_changes_of_the_host() {
     let cell = service.json("POST", "/v1/cells", json!({ "template": "paused" }));
     let place = format!("/v1/cells/{}", cell["id"]);
     run(&service, &place, &format!("{read}; print('the answer', answer, flush=True)"));
-    hear(&service, &place, "the answer 42");
+    wait_for_text(&service, &place, "the answer 42");
     drop(service);
     // The session has mapped this file, its template has not.
     fs::write(shown.join("mapped"), "changed").expect("there is room");
@@ -154,8 +154,8 @@ fn a_paused_session_reads_what_it_knew_of_files_that_changed_before() {
     let service = fixture.serve(&["--show", &directory]);
     let place = start(&service, "session");
     run(&service, &place, &format!("file = open('{directory}/many/zb'); print(file.read(1), 'first', flush=True)"));
-    hear(&service, &place, "b first");
-    hear(&service, &place, "exit_code");
+    wait_for_text(&service, &place, "b first");
+    wait_for_text(&service, &place, "exit_code");
     service.json("POST", &format!("{place}/freeze"), json!({ "name": "paused" }));
     drop(service);
     // A file before both of them, of their length: it would have the blocks that the session knows as those of another.
@@ -164,7 +164,7 @@ fn a_paused_session_reads_what_it_knew_of_files_that_changed_before() {
     let service = fixture.serve(&["--show", &directory]);
     let other = start(&service, "paused");
     run(&service, &other, &format!("file = open('{directory}/many/0a'); {sum}"));
-    hear(&service, &other, "a {32, 97}");
+    wait_for_text(&service, &other, "a {32, 97}");
     for name in ["paused", "paused"] {
         let place = start(&service, name);
         run(
@@ -172,26 +172,26 @@ fn a_paused_session_reads_what_it_knew_of_files_that_changed_before() {
             &place,
             &format!("first = file; file = open('{directory}/many/0a'); {sum}\nfile, first = first, file; {sum}\nfile = first"),
         );
-        hear(&service, &place, "a {32, 97}");
-        hear(&service, &place, "b {32, 98}");
-        hear(&service, &place, "exit_code");
+        wait_for_text(&service, &place, "a {32, 97}");
+        wait_for_text(&service, &place, "b {32, 98}");
+        wait_for_text(&service, &place, "exit_code");
         service.json("POST", &format!("{place}/freeze"), json!({ "name": "again", "replace": true }));
     }
     drop(service);
     let service = fixture.serve(&["--show", &directory]);
     let place = start(&service, "again");
     run(&service, &place, &format!("file.seek(0); {sum}\nfile = open('{directory}/many/zb'); {sum}"));
-    hear(&service, &place, "a {32, 97}");
-    hear(&service, &place, "b {32, 98}");
+    wait_for_text(&service, &place, "a {32, 97}");
+    wait_for_text(&service, &place, "b {32, 98}");
     // A file that changes again is an error, or the present content, and nothing between.
-    hear(&service, &place, "exit_code");
+    wait_for_text(&service, &place, "exit_code");
     service.json("POST", &format!("{place}/freeze"), json!({ "name": "again", "replace": true }));
     drop(service);
     fs::write(path("b"), "c".repeat(9000)).expect("there is room");
     let service = fixture.serve(&["--show", &directory]);
     let place = start(&service, "again");
     run(&service, &place, &format!("file = open('{directory}/many/zb'); {sum}"));
-    hear(&service, &place, "b {99}");
+    wait_for_text(&service, &place, "b {99}");
 }
 
 #[test]
@@ -205,12 +205,12 @@ fn a_session_runs_on_if_it_could_not_be_resumed() {
     let service = fixture.serve(&["--show", &shown.display().to_string()]);
     let place = format!("/v1/cells/{}", service.json("POST", "/v1/cells", json!({ "template": "asks" }))["id"]);
     service.bytes("POST", &format!("{place}/input?end=false"), b"session\n");
-    hear(&service, &place, "asked");
+    wait_for_text(&service, &place, "asked");
     fs::write(shown.join("used"), "a newer text\n").expect("there is room");
     let (status, answer) = service.ask("POST", &format!("{place}/freeze"), r#"{"name":"paused"}"#);
     assert!(status == 409 && answer.contains("shown/used"), "{status} {answer}");
     service.bytes("POST", &format!("{place}/input?end=false"), b"Hello\n");
-    hear(&service, &place, "Hello, session");
+    wait_for_text(&service, &place, "Hello, session");
     assert_eq!(service.ask("POST", "/v1/cells", r#"{"template":"paused"}"#).0, 404);
 }
 
@@ -224,15 +224,15 @@ fn a_session_can_be_resumed_if_a_file_changed_that_it_alone_has_mapped() {
     let place = format!("/v1/cells/{}", service.json("POST", "/v1/cells", json!({ "template": "session" }))["id"]);
     let map = format!("import mmap; file = open('{directory}/mapped'); mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)");
     run(&service, &place, &format!("{map}\nanswer = 42; print(mapped[:6], flush=True)"));
-    hear(&service, &place, "b'mapped'");
-    hear(&service, &place, "exit_code");
+    wait_for_text(&service, &place, "b'mapped'");
+    wait_for_text(&service, &place, "exit_code");
     fs::write(shown.join("mapped"), "changed while it ran\n").expect("there is room");
     service.json("POST", &format!("{place}/freeze"), json!({ "name": "paused" }));
     drop(service);
     let service = fixture.serve(&["--show", &directory]);
     let place = format!("/v1/cells/{}", service.json("POST", "/v1/cells", json!({ "template": "paused" }))["id"]);
     run(&service, &place, "print('the answer', answer, flush=True)");
-    hear(&service, &place, "the answer 42");
+    wait_for_text(&service, &place, "the answer 42");
 }
 
 #[test]
@@ -245,8 +245,8 @@ fn a_session_can_be_paused_after_its_template_was_removed() {
     let cell = service.json("POST", "/v1/cells", json!({ "template": "session" }));
     let place = format!("/v1/cells/{}", cell["id"]);
     run(&service, &place, "answer = 42; print('assigned', flush=True)");
-    hear(&service, &place, "assigned");
-    hear(&service, &place, "exit_code");
+    wait_for_text(&service, &place, "assigned");
+    wait_for_text(&service, &place, "exit_code");
     // By another process, which knows nothing of the cell.
     assert_eq!(fixture.pando(&["template", "rm", "session"]).status, 0);
     service.json("POST", &format!("{place}/freeze"), json!({ "name": "paused" }));
@@ -256,7 +256,7 @@ fn a_session_can_be_paused_after_its_template_was_removed() {
     let cell = service.json("POST", "/v1/cells", json!({ "template": "paused" }));
     let place = format!("/v1/cells/{}", cell["id"]);
     run(&service, &place, "print('the answer', answer, flush=True)");
-    hear(&service, &place, "the answer 42");
+    wait_for_text(&service, &place, "the answer 42");
     drop(service);
     // With the last template that needs them they are removed.
     let images = || {
@@ -287,7 +287,7 @@ fn templates_that_are_created_at_once_share_their_images() {
     assert!(fs::read_dir(&views).expect("there are views").count() > 1);
     fs::write(shown.join("new"), "").expect("there is room");
     for name in names {
-        says(&fixture.pando(&["clone", name, "/data/used"]), "the old used\nmany\nunused\nused\n");
+        assert_output(&fixture.pando(&["clone", name, "/data/used"]), "the old used\nmany\nunused\nused\n");
     }
 }
 
@@ -304,7 +304,7 @@ fn a_file_is_compared_whose_name_is_no_text() {
     let script = r#"for file in /data/caf*; do read line <"$file"; done; eval "$(pando-ready -s)"; echo $line"#;
     let made = fixture.pando(&["template", "create", "--no-train", "-v", &volume, "sees", "--", "busybox", "sh", "-c", script]);
     assert_eq!((made.status, &made.errors[..]), (0, ""));
-    says(&fixture.pando(&["clone", "sees"]), "old\n");
+    assert_output(&fixture.pando(&["clone", "sees"]), "old\n");
     fs::write(&file, "a newer text\n").expect("there is room");
     let refused = fixture.pando(&["clone", "sees"]);
     assert!(refused.status == 125 && refused.errors.contains("shown/caf"), "{}", refused.errors);
@@ -323,7 +323,7 @@ fn more_sessions_than_stay_loaded_can_be_paused_and_resumed() {
         place
     };
     let pause = |place: &str, name: &str| {
-        hear(&service, place, "asked");
+        wait_for_text(&service, place, "asked");
         service.json("POST", &format!("{place}/freeze"), json!({ "name": name, "replace": true }));
     };
     for number in 0..SESSIONS {
@@ -333,11 +333,11 @@ fn more_sessions_than_stay_loaded_can_be_paused_and_resumed() {
     // The last ones are loaded, the first ones are not. Each can be resumed more than once.
     for number in (0..SESSIONS).chain(0..SESSIONS) {
         let place = start(&format!("paused-{number}"), "Hello\n");
-        hear(&service, &place, &format!("Hello, session {number}"));
+        wait_for_text(&service, &place, &format!("Hello, session {number}"));
     }
     // A name that is used again means the later session.
     pause(&start("asks", "another\n"), "paused-9");
-    hear(&service, &start("paused-9", "Hello\n"), "Hello, another");
+    wait_for_text(&service, &start("paused-9", "Hello\n"), "Hello, another");
     service.ask("DELETE", "/v1/templates/paused-9", "");
     let (status, _) = service.ask("POST", "/v1/cells", r#"{"template":"paused-9"}"#);
     assert_eq!(status, 404);

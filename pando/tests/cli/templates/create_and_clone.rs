@@ -2,7 +2,7 @@
 //! Templates and clones on the command line: created once, kept in a file, cloned any number of times.
 
 use crate::case::text;
-use crate::fixture::{Fixture, ProgramOutput, says};
+use crate::fixture::{Fixture, ProgramOutput, assert_output};
 use pando_testing::{are_installed, host_program, needs_kvm};
 use std::collections::HashSet;
 use std::fs;
@@ -17,17 +17,17 @@ fn a_template_is_made_once_and_cloned_as_often_as_anybody_likes() {
 echo "$x $(cat file) $# [$1] [$2] $NAME"; exit "${STATUS:-0}""#;
     let made = fixture.pando(&["template", "create", "sh", "--", "busybox", "sh", "-c", script]);
     assert_eq!((made.status, &made.output[..], &made.errors[..]), (0, "", "made\n"));
-    says(&fixture.pando(&["clone", "sh"]), "5 kept 0 [] [] \n");
-    says(&fixture.pando(&["clone", "-e", "NAME=it's", "sh", "a  b", "c'd"]), "5 kept 2 [a  b] [c'd] it's\n");
+    assert_output(&fixture.pando(&["clone", "sh"]), "5 kept 0 [] [] \n");
+    assert_output(&fixture.pando(&["clone", "-e", "NAME=it's", "sh", "a  b", "c'd"]), "5 kept 2 [a  b] [c'd] it's\n");
     // Arguments are passed unchanged, whatever they contain.
-    says(
+    assert_output(
         &fixture.pando(&["clone", "-e", "x-y=$(echo no >&2)", "-e", "NAME=a\nb", "sh", "$(echo no)`echo no`\\", "a\nb;echo no"]),
         "5 kept 2 [$(echo no)`echo no`\\] [a\nb;echo no] a\nb\n",
     );
     let ended = fixture.pando(&["clone", "-e", "STATUS=3", "sh"]);
     assert_eq!((ended.status, &ended.errors[..]), (3, ""));
     // The template works by its file name, too.
-    says(&fixture.pando(&["clone", fixture.file("sh").to_str().expect("it is text"), "--", "-x"]), "5 kept 1 [-x] [] \n");
+    assert_output(&fixture.pando(&["clone", fixture.file("sh").to_str().expect("it is text"), "--", "-x"]), "5 kept 1 [-x] [] \n");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn templates_are_listed_saved_loaded_and_removed() {
     let fixture = Fixture::new();
     let empty = fixture.pando(&["template", "ls"]).output;
     assert!(empty.starts_with("NAME ") && empty.ends_with(" PROGRAM\n") && empty.lines().count() == 1, "{empty}");
-    says(&fixture.pando(&["template", "ls", "--json"]), "");
+    assert_output(&fixture.pando(&["template", "ls", "--json"]), "");
     fixture.plant("one", "pando-ready; echo $0");
     let listed = fixture.pando(&["template", "ls", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&listed.output).expect("it is JSON");
@@ -77,13 +77,13 @@ fn templates_are_listed_saved_loaded_and_removed() {
     let inspected = fixture.pando(&["template", "inspect", "one"]);
     let shown: serde_json::Value = serde_json::from_str(&inspected.output).expect("it is JSON");
     assert!(shown["content_bytes"].as_u64().is_some_and(|bytes| bytes > 100_000), "{}", inspected.output);
-    says(&fixture.pando(&["template", "save", "one", "kept.pando"]), "");
-    says(&fixture.pando(&["template", "rm", "one"]), "");
+    assert_output(&fixture.pando(&["template", "save", "one", "kept.pando"]), "");
+    assert_output(&fixture.pando(&["template", "rm", "one"]), "");
     assert_eq!(fixture.pando(&["clone", "one"]).status, 125);
-    says(&fixture.pando(&["template", "load", "kept.pando", "two"]), "");
-    says(&fixture.pando(&["template", "load", "kept.pando"]), "");
+    assert_output(&fixture.pando(&["template", "load", "kept.pando", "two"]), "");
+    assert_output(&fixture.pando(&["template", "load", "kept.pando"]), "");
     for template in ["one", "two", "./kept.pando"] {
-        says(&fixture.pando(&["clone", template]), "sh\n");
+        assert_output(&fixture.pando(&["clone", template]), "sh\n");
     }
 }
 
@@ -155,11 +155,11 @@ fn programs_say_it_in_python_node_and_c() {
     needs_kvm!();
     let python = "import pando, sys\nprint('made', end='')\nnumber = pando.ready()\nprint(number, sys.argv[1:])";
     let said = cloned(&["/usr/bin/python3", "-c", python], &["a", "b c"]);
-    says(&said, "0 ['a', 'b c']\n");
+    assert_output(&said, "0 ['a', 'b c']\n");
     if are_installed(&["/usr/bin/node"]) {
         let node = "const pando = require('pando'); const number = pando.ready(); console.log(number, process.argv.slice(2), pando.randomBytes(9).length)";
         let said = cloned(&["/usr/bin/node", "-e", node, "x"], &["a", "b c"]);
-        says(&said, "0 [ 'a', 'b c' ] 9\n");
+        assert_output(&said, "0 [ 'a', 'b c' ] 9\n");
     }
     let place = tempfile::tempdir().expect("there is room");
     let source = "#include <pando.h>\n#include <stdio.h>\nint main() { long number = pando_ready(); printf(\"%ld\\n\", number); return pando_ready() == -1 ? 0 : 1; }\n";
@@ -171,7 +171,7 @@ fn programs_say_it_in_python_node_and_c() {
         .status()
         .expect("there is a compiler");
     assert!(compiled.success());
-    says(&cloned(&[place.path().join("ready").to_str().expect("it is text")], &[]), "0\n");
+    assert_output(&cloned(&[place.path().join("ready").to_str().expect("it is text")], &[]), "0\n");
     // Without a request for a template it changes nothing.
     let native = Command::new(place.path().join("ready")).output().expect("it starts");
     assert_eq!(text(&native.stdout), "-1\n");
@@ -270,9 +270,10 @@ fn a_clone_to_learn_from_that_fails_or_never_ends_fails_nothing() {
     let fixture = Fixture::new();
     let picky = r#"eval "$(pando-ready -s)"; [ $# -eq 1 ] || { echo usage >&2; exit 2; }; read line; echo "$1 $line""#;
     // A failure of the default training, which was not requested, is not reported.
-    let make = |name: &str, script: &str| says(&fixture.pando(&["template", "create", name, "--", "busybox", "sh", "-c", script]), "");
+    let make =
+        |name: &str, script: &str| assert_output(&fixture.pando(&["template", "create", name, "--", "busybox", "sh", "-c", script]), "");
     make("picky", picky);
-    says(&fixture.pando(&["clone", "picky", "x"]), "x \n");
+    assert_output(&fixture.pando(&["clone", "picky", "x"]), "x \n");
     make("server", "pando-ready; echo on; while :; do sleep 1000; done");
     assert_eq!(fixture.pando(&["clone", "--timeout", "2s", "server"]).output, "on\n");
     make("again", "pando-ready; pando-ready; exec busybox false");
@@ -309,7 +310,7 @@ fn a_template_may_be_as_large_as_a_program() {
     let python = "import pando\nbytes = bytearray(b'x' * 400_000_000)\npando.ready()\nprint(len(bytes), bytes[-1:])";
     let made = fixture.pando(&["template", "create", "it", "--", "/usr/bin/python3", "-c", python]);
     assert_eq!((made.status, &made.errors[..]), (0, ""));
-    says(&fixture.pando(&["clone", "it"]), "400000000 bytearray(b'x')\n");
+    assert_output(&fixture.pando(&["clone", "it"]), "400000000 bytearray(b'x')\n");
 }
 
 #[test]
@@ -317,12 +318,12 @@ fn each_clone_has_a_name_of_its_own_and_says_no_more_than_it_may() {
     needs_kvm!();
     let fixture = Fixture::new();
     fixture.plant("sh", r#"eval "$(pando-ready -s)"; eval "$1""#);
-    says(&fixture.pando(&["clone", "sh", "hostname"]), "sh\n");
-    says(&fixture.pando(&["clone", "--hostname", "me.example", "sh", "hostname"]), "me.example\n");
+    assert_output(&fixture.pando(&["clone", "sh", "hostname"]), "sh\n");
+    assert_output(&fixture.pando(&["clone", "--hostname", "me.example", "sh", "hostname"]), "me.example\n");
     let many = fixture.pando(&["clone", "--count", "3", "sh", "hostname"]);
     let names: HashSet<&str> = many.output.lines().collect();
     assert_eq!(names, HashSet::from(["sh-0", "sh-1", "sh-2"]));
-    says(&fixture.pando(&["run", "--hostname", "other", "--", "busybox", "hostname"]), "other\n");
+    assert_output(&fixture.pando(&["run", "--hostname", "other", "--", "busybox", "hostname"]), "other\n");
     assert!(fixture.pando(&["run", "--hostname", "no name", "--", "busybox", "true"]).errors.contains("not a valid host name"));
     for count in [&["--count", "2"][..], &[]] {
         let said = fixture.pando(&[&["clone", "--output-limit", "1000"], count, &["sh", "yes"]].concat());
@@ -355,6 +356,6 @@ fn clones_are_drawn_from_variants_that_lie_elsewhere_in_memory() {
     // Replacing it with fewer variants removes the others.
     assert_eq!(fixture.pando(&["template", "create", "--replace", "many", "--", "busybox", "sh", "-c", script]).status, 0);
     assert_eq!(files(), 1);
-    says(&fixture.pando(&["template", "rm", "many"]), "");
+    assert_output(&fixture.pando(&["template", "rm", "many"]), "");
     assert_eq!(files(), 0);
 }

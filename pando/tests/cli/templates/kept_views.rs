@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Views of templates that have more than a directory: programs of their own, single files, container images, configuration of the host.
 
-use super::changed_files::hear;
+use super::changed_files::wait_for_text;
 use crate::case::text;
-use crate::fixture::{Fixture, says};
+use crate::fixture::{Fixture, assert_output};
 use pando_testing::{host_program, needs_kvm};
 use serde_json::json;
 use std::fs;
@@ -27,7 +27,7 @@ fn a_file_beside_a_mount_point_can_change() {
     assert_eq!((made.status, &made.errors[..]), (0, ""));
     // Its inode is in the first block of the directory's.
     fs::write(outer.join("0"), "a newer text\n").expect("there is room");
-    says(&fixture.pando(&["clone", "sees", "/work/0", "/work/models/5", "/work/own"]), "a newer text\nold\nold\n");
+    assert_output(&fixture.pando(&["clone", "sees", "/work/0", "/work/models/5", "/work/own"]), "a newer text\nold\nold\n");
 }
 
 #[test]
@@ -71,13 +71,13 @@ fn a_service_notices_that_a_single_file_has_changed() {
     let start = || format!("/v1/cells/{}", service.json("POST", "/v1/cells", json!({ "template": "asks" }))["id"]);
     let place = start();
     service.bytes("POST", &format!("{place}/input?end=false"), b"session\n");
-    hear(&service, &place, "asked");
+    wait_for_text(&service, &place, "asked");
     fs::write(&file, "a newer text\n").expect("there is room");
     // It could not be resumed.
     let (status, answer) = service.ask("POST", &format!("{place}/freeze"), r#"{"name":"paused"}"#);
     assert!(status == 409 && answer.contains("configuration"), "{status} {answer}");
     service.bytes("POST", &format!("{place}/input?end=false"), b"\n");
-    hear(&service, &place, "for session");
+    wait_for_text(&service, &place, "for session");
     // One clone may find out, and not all of them.
     let (status, answer) = service.ask("POST", "/v1/cells", r#"{"template":"asks"}"#);
     assert!(status == 409 && answer.contains("changed since it was created"), "{status} {answer}");
@@ -127,7 +127,7 @@ fn directories_beside_a_root_of_its_own_keep_their_names() {
     let made = fixture.pando(&[&words[..], &["echo ready >/dev/pando; /bin/busybox ls /data"]].concat());
     assert_eq!((made.status, &made.errors[..]), (0, ""));
     fs::write(shown.join("new"), "").expect("there is room");
-    says(&fixture.pando(&["clone", "sees"]), "old\n");
+    assert_output(&fixture.pando(&["clone", "sees"]), "old\n");
 }
 
 #[test]
@@ -148,5 +148,5 @@ fn a_damaged_image_is_as_if_the_template_had_none() {
         fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
         fs::rename(&copy, entry.path()).expect("it is ours");
     }
-    says(&fixture.pando(&["clone", "greets"]), "hello\n");
+    assert_output(&fixture.pando(&["clone", "greets"]), "hello\n");
 }

@@ -2,7 +2,7 @@
 //! `pando template build`: templates of recipes in files. The Python client's tests build recipes by the same command, with packages and
 //! images.
 
-use crate::fixture::{Fixture, says, wait_until};
+use crate::fixture::{Fixture, assert_output, wait_until};
 use pando_testing::needs_kvm;
 use std::collections::HashSet;
 use std::fs;
@@ -38,20 +38,20 @@ fn a_recipe_is_built_once_and_again_when_it_has_changed() {
     let draw = || fixture.pando(&["clone", "mine", "import random; print(random.random())"]).output;
     assert_eq!((0..3).map(|_| draw()).collect::<HashSet<String>>().len(), 3);
     // The same recipe, and one with another file.
-    says(&fixture.pando(&["template", "build", "mine"]), "mine\n");
+    assert_output(&fixture.pando(&["template", "build", "mine"]), "mine\n");
     let digest = fixture.pando(&["template", "build"]).output;
     assert!(digest.starts_with("recipe-session-"), "{digest}");
     fs::write(fixture.path("files/text"), "two").expect("there is room");
     assert_eq!(fixture.pando(&["template", "build", "mine"]).status, 0);
-    says(&fixture.pando(&["clone", "mine", "print(open('/opt/data/text').read())"]), "two\n");
+    assert_output(&fixture.pando(&["clone", "mine", "print(open('/opt/data/text').read())"]), "two\n");
     assert_ne!(fixture.pando(&["template", "build"]).output, digest);
     // Only templates of recipes are replaced without being asked.
     fixture.plant("own", "pando-ready; echo own");
     let refused = fixture.pando(&["template", "build", "own"]);
     assert!(refused.status == 125 && refused.errors.contains("own"), "{}", refused.errors);
-    says(&fixture.pando(&["clone", "own"]), "own\n");
+    assert_output(&fixture.pando(&["clone", "own"]), "own\n");
     assert_eq!(fixture.pando(&["template", "build", "--replace", "own"]).status, 0);
-    says(&fixture.pando(&["clone", "own", "print(6 * 7)"]), "42\n");
+    assert_output(&fixture.pando(&["clone", "own", "print(6 * 7)"]), "42\n");
 }
 
 #[test]
