@@ -46,7 +46,7 @@ fn kind<T>(outcome: io::Result<T>) -> Option<ErrorKind> {
 }
 
 /// A line of this thread's `/proc` status.
-fn said(name: &str) -> String {
+fn output_of(name: &str) -> String {
     let status = fs::read_to_string("/proc/thread-self/status").expect("proc is there");
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.expect("Linux has this line").trim().to_owned()
@@ -56,21 +56,21 @@ fn said(name: &str) -> String {
 fn root_has_no_capability_left_and_no_group() {
     let Some(host) = host() else { return };
     let path = host.path().to_path_buf();
-    let before = said("CapBnd");
+    let before = output_of("CapBnd");
     assert_ne!(before, "0000000000000000", "this test shows nothing where root has nothing");
     let paths = Paths { read: vec![path.clone(), PathBuf::from("/not there")], change: vec![path.clone()], ..Paths::default() };
     after(&paths, || {
         for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            assert_eq!(said(name), "0000000000000000", "{name}");
+            assert_eq!(output_of(name), "0000000000000000", "{name}");
         }
-        assert_eq!(said("Groups"), "");
+        assert_eq!(output_of("Groups"), "");
         assert_eq!(kind(fs::read(path.join("file"))), Some(ErrorKind::PermissionDenied));
         assert_eq!(kind(chown(&path, Some(OTHER), None)), Some(ErrorKind::PermissionDenied));
         assert_eq!(kind(set_thread_groups(&[Gid::ROOT]).map_err(Into::into)), Some(ErrorKind::PermissionDenied));
         assert_eq!(kind(rustix::thread::set_thread_uid(Uid::from_raw(OTHER)).map_err(Into::into)), Some(ErrorKind::PermissionDenied));
         fs::write(path.join("own"), "own").expect("the directory is root's");
     });
-    assert_eq!(said("CapBnd"), before, "only that thread has given something up");
+    assert_eq!(output_of("CapBnd"), before, "only that thread has given something up");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn written_back_files_keep_their_owner() {
         chown(&new, Some(OTHER), Some(OTHER)).expect("the authority allows it");
         fs::set_permissions(&new, PermissionsExt::from_mode(0o2640)).expect("the authority allows it");
         fs::rename(&new, &file).expect("the directory is ours");
-        assert_eq!(said("CapEff"), said("CapPrm"));
+        assert_eq!(output_of("CapEff"), output_of("CapPrm"));
         assert_eq!(kind(rustix::system::sethostname(b"attacked").map_err(Into::into)), Some(ErrorKind::PermissionDenied));
     });
     let metadata = file.metadata().expect("it is there");

@@ -190,7 +190,7 @@ impl NetworkBench {
     }
 
     /// The events that last woke a cell.
-    pub fn heard(&self, cell: usize) -> EventSet {
+    pub fn wake_events(&self, cell: usize) -> EventSet {
         EventSet(self.word(cell, HEARD))
     }
 

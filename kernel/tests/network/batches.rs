@@ -79,7 +79,7 @@ fn room_in_a_full_transmit_ring_raises_an_event() {
                 bench.post(0, TestRing::Transmit, SENT, bytes.len() as u32);
             }
             bench.kick(0);
-            assert_eq!(bench.heard(0).contains(Event::Network), is_news, "{descriptors}");
+            assert_eq!(bench.wake_events(0).contains(Event::Network), is_news, "{descriptors}");
         }
         bench.close();
     }

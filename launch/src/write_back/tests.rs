@@ -107,17 +107,17 @@ impl Host {
     }
 
     /// Expects that the records are applied without errors.
-    fn applies(&self, records: Records) {
+    fn assert_applied(&self, records: Records) {
         assert_eq!(self.replies_to(&records.sync()), (vec![0], Some(WriteBackReport::default())));
     }
 
     /// Expects that the records are refused with this error, for a path that contains these letters.
-    fn refuses(&self, records: Records, errno: Errno, path: &str) {
-        self.complains(records, errno, path, FailureReason::Refused(errno));
+    fn assert_refused(&self, records: Records, errno: Errno, path: &str) {
+        self.assert_reported(records, errno, path, FailureReason::Refused(errno));
     }
 
     /// Expects that the records are answered with this error, and reported once with this reason.
-    fn complains(&self, records: Records, errno: Errno, path: &str, why: FailureReason) {
+    fn assert_reported(&self, records: Records, errno: Errno, path: &str, why: FailureReason) {
         let (answers, report) = self.replies_to(&records.sync());
         assert_eq!(answers, [errno.raw_os_error().unsigned_abs()], "{report:?}");
         let report = report.expect("the words make sense");
@@ -163,7 +163,7 @@ fn files_are_made_and_replaced() {
     fs::write(host.export.join("old"), "old").expect("the directory is ours");
     fs::set_permissions(host.export.join("old"), Permissions::from_mode(0o640)).expect("it is ours");
     let long: Vec<u8> = (0..3 * MAX_DATA as u32 + 5).map(|index| (index % 251) as u8).collect();
-    host.applies(Records::default().file("old", 0o755, b"new").file("made", 0o600, &long).file(b"\xff\n", 0o444, b""));
+    host.assert_applied(Records::default().file("old", 0o755, b"new").file("made", 0o600, &long).file(b"\xff\n", 0o444, b""));
     assert_eq!((host.content("old"), host.content("made") == long), (b"new".to_vec(), true));
     let metadata = fs::metadata(host.export.join("old")).expect("it is there");
     assert_eq!((metadata.mode() & 0o7777, metadata.mtime(), metadata.mtime_nsec()), (0o755, 1_000_000, 7));
@@ -174,7 +174,7 @@ fn files_are_made_and_replaced() {
 fn ranges_of_a_file_without_data_are_zero() {
     let host = Host::new();
     let entry = ExportedFile { permissions: 0o600, size: 10_000, ..ExportedFile::default() };
-    host.applies(
+    host.assert_applied(
         Records::default().entry(Kind::File, entry, b"holes", b"").data(5000, b"middle").data(0, b"start").record(Kind::Close, &[]),
     );
     let found = host.content("holes");
@@ -185,38 +185,38 @@ fn ranges_of_a_file_without_data_are_zero() {
 #[test]
 fn a_file_that_is_not_complete_is_the_old_one() {
     let host = Host::new();
-    host.applies(Records::default().file("file", 0o600, b"old"));
+    host.assert_applied(Records::default().file("file", 0o600, b"old"));
     let before = host.all();
     let entry = ExportedFile { permissions: 0o600, size: 3, ..ExportedFile::default() };
     let begun = Records::default().entry(Kind::File, entry, b"file", b"").data(0, b"new");
     // The cell ends, asks, begins another, or ends within a record.
-    host.applies(begun.clone());
-    host.applies(begun.clone().remove("nothing"));
+    host.assert_applied(begun.clone());
+    host.assert_applied(begun.clone().remove("nothing"));
     for cut in [1, 20, begun.0.len() - 1] {
         assert!(host.replies_to(&Records(begun.0[..cut].to_vec())).1.is_some());
     }
     assert_eq!(host.all(), before);
-    host.refuses(begun.data(1, b"too long").record(Kind::Close, &[]), Errno::FBIG, "file");
+    host.assert_refused(begun.data(1, b"too long").record(Kind::Close, &[]), Errno::FBIG, "file");
     assert_eq!(host.all(), before);
 }
 
 #[test]
 fn directories_and_links_are_made_and_removed() {
     let host = Host::new();
-    host.applies(
+    host.assert_applied(
         Records::default().directory("a", 0o750).directory("a/b", 0o700).file("a/b/c", 0o600, b"x").symlink("a/link", "../anywhere"),
     );
     assert_eq!(host.names(), ["a", "a/b", "a/b/c", "a/link"]);
     assert_eq!(fs::metadata(host.export.join("a")).expect("it is there").mode() & 0o7777, 0o750);
     assert_eq!(fs::read_link(host.export.join("a/link")).expect("it is a link"), Path::new("../anywhere"));
     // A link becomes another, then a file; what is there already only changes its attributes.
-    host.applies(Records::default().symlink("a/link", "x").directory("a", 0o700));
+    host.assert_applied(Records::default().symlink("a/link", "x").directory("a", 0o700));
     assert_eq!(fs::read_link(host.export.join("a/link")).expect("it is a link"), Path::new("x"));
-    host.applies(Records::default().file("a/link", 0o600, b"file"));
-    host.refuses(Records::default().remove("a"), Errno::NOTEMPTY, "a");
-    host.refuses(Records::default().file("a", 0o600, b""), Errno::ISDIR, "a");
-    host.refuses(Records::default().directory("a/link/x", 0o700), Errno::NOTDIR, "a/link/x");
-    host.applies(Records::default().remove("a/b/c").remove("a/b").remove("a/link").remove("a").remove("a"));
+    host.assert_applied(Records::default().file("a/link", 0o600, b"file"));
+    host.assert_refused(Records::default().remove("a"), Errno::NOTEMPTY, "a");
+    host.assert_refused(Records::default().file("a", 0o600, b""), Errno::ISDIR, "a");
+    host.assert_refused(Records::default().directory("a/link/x", 0o700), Errno::NOTDIR, "a/link/x");
+    host.assert_applied(Records::default().remove("a/b/c").remove("a/b").remove("a/link").remove("a").remove("a"));
     assert_eq!(host.names(), [""; 0]);
 }
 
@@ -274,14 +274,18 @@ fn links_are_never_followed() {
         for records in
             [Records::default().file(&name, 0o600, b"attack"), Records::default().remove(&name), Records::default().directory(&name, 0o777)]
         {
-            host.refuses(records, Errno::LOOP, &name);
+            host.assert_refused(records, Errno::LOOP, &name);
         }
     }
     // A link planted by the cell itself is no better.
-    host.refuses(Records::default().symlink("planted", "..").file("planted/secret", 0o600, b"attack"), Errno::LOOP, "planted/secret");
-    host.refuses(Records::default().directory("out", 0o777), Errno::NOTDIR, "out");
+    host.assert_refused(
+        Records::default().symlink("planted", "..").file("planted/secret", 0o600, b"attack"),
+        Errno::LOOP,
+        "planted/secret",
+    );
+    host.assert_refused(Records::default().directory("out", 0o777), Errno::NOTDIR, "out");
     // The link itself may be replaced, like any file.
-    host.applies(Records::default().file("secret", 0o600, b"mine").remove("out"));
+    host.assert_applied(Records::default().file("secret", 0o600, b"mine").remove("out"));
     assert_eq!(fs::read(host.outside.path().join("secret")).expect("it is there"), b"secret");
     assert_eq!(host.content("secret"), b"mine");
     assert!(!fs::symlink_metadata(host.export.join("secret")).expect("it is there").is_symlink());
@@ -290,15 +294,15 @@ fn links_are_never_followed() {
 #[test]
 fn cells_cannot_grant_special_permissions() {
     let host = Host::new();
-    host.complains(Records::default().file("suid", 0o6755, b"program"), Errno::PERM, "suid", FailureReason::WithoutSetId);
+    host.assert_reported(Records::default().file("suid", 0o6755, b"program"), Errno::PERM, "suid", FailureReason::WithoutSetId);
     assert_eq!(fs::metadata(host.export.join("suid")).expect("the file is there").mode() & 0o7777, 0o755);
     mknodat(Host::opened(&host.export), "pipe", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it was not there");
-    host.refuses(Records::default().file("pipe", 0o600, b"x"), Errno::PERM, "pipe");
-    host.applies(Records::default().directory("shared", 0o7777));
+    host.assert_refused(Records::default().file("pipe", 0o600, b"x"), Errno::PERM, "pipe");
+    host.assert_applied(Records::default().directory("shared", 0o7777));
     assert_eq!(fs::metadata(host.export.join("shared")).expect("it is there").mode() & 0o7777, 0o777);
     // Bits that the host has set stay.
     fs::set_permissions(host.export.join("shared"), Permissions::from_mode(0o3770)).expect("it is ours");
-    host.applies(Records::default().directory("shared", 0o755));
+    host.assert_applied(Records::default().directory("shared", 0o755));
     assert_eq!(fs::metadata(host.export.join("shared")).expect("it is there").mode() & 0o7777, 0o3755);
 }
 
@@ -320,16 +324,16 @@ fn one_file_may_be_exported_alone() {
 #[test]
 fn changes_that_a_cell_cannot_send_are_reported() {
     let host = Host::new();
-    host.applies(Records::default().file("file", 0o600, b"old"));
+    host.assert_applied(Records::default().file("file", 0o600, b"old"));
     let before = host.all();
     let lost = |size: u64, path: &[u8]| {
         let begun =
             Records::default().entry(Kind::File, ExportedFile { permissions: 0o600, size: 3, ..ExportedFile::default() }, b"file", b"");
         begun.data(0, b"n").entry(Kind::Lost, ExportedFile { size, ..ExportedFile::default() }, path, b"").record(Kind::Close, &[])
     };
-    host.refuses(lost(5, b"file"), Errno::IO, "file");
+    host.assert_refused(lost(5, b"file"), Errno::IO, "file");
     for number in [0, 134, u64::from(u32::MAX), u64::MAX] {
-        host.refuses(lost(number, &[b'x'; MAX_PATH]), Errno::INVAL, "xxx");
+        host.assert_refused(lost(number, &[b'x'; MAX_PATH]), Errno::INVAL, "xxx");
     }
     assert_eq!(host.all(), before);
 }
@@ -359,10 +363,10 @@ fn words_that_make_no_sense_end_it() {
         ExportedFile { modified_nanoseconds: 1_000_000_000, ..ExportedFile::default() },
     ];
     for entry in bad {
-        host.refuses(Records::default().entry(Kind::Directory, entry, b"x", b""), Errno::INVAL, "x");
+        host.assert_refused(Records::default().entry(Kind::Directory, entry, b"x", b""), Errno::INVAL, "x");
     }
     for target in [&b""[..], b"x\0y", &vec![b'x'; MAX_PATH + 1]] {
-        host.refuses(Records::default().symlink("link", target), Errno::INVAL, "link");
+        host.assert_refused(Records::default().symlink("link", target), Errno::INVAL, "link");
     }
     assert_eq!(host.names(), [""; 0]);
 }

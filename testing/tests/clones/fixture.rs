@@ -67,7 +67,7 @@ impl CloneFixture {
             && !matches!(state, Ok((RunState::Frozen, ..)))
         {
             if state.is_err() || !self.lab.turn(0) {
-                panic!("it is not ready: {}", self.said(&running));
+                panic!("it is not ready: {}", self.output_until_end(&running));
             }
         }
         root.frozen(running.cell)
@@ -93,14 +93,14 @@ impl CloneFixture {
             && !matches!(state, Ok((RunState::Idle { until: Nanos::NEVER }, ..)))
         {
             if state.is_err() || !self.lab.turn(0) {
-                panic!("it does not wait: {}", self.said(running));
+                panic!("it does not wait: {}", self.output_until_end(running));
             }
         }
     }
 
     /// Drives the kernel until a program waits, and returns its standard output since the last call. Output on standard
     /// error fails the test.
-    pub fn heard(&mut self, running: &Running) -> String {
+    pub fn output_until_wait(&mut self, running: &Running) -> String {
         self.rest(running);
         match running.port.receive() {
             Some((Stream::Output, said)) => String::from_utf8_lossy(&said).into_owned(),
@@ -111,11 +111,11 @@ impl CloneFixture {
     /// Sends a line to a program that waits for one, and returns its answer.
     pub fn ask(&mut self, running: &Running, line: &str) -> String {
         assert!(running.port.send(line.as_bytes()), "it lives");
-        self.heard(running)
+        self.output_until_wait(running)
     }
 
     /// Returns all output of a program until it ends.
-    pub fn said(&mut self, running: &Running) -> String {
+    pub fn output_until_end(&mut self, running: &Running) -> String {
         let outcome = self.lab.finish(running.cell);
         let mut said = String::new();
         while let Some((_, bytes)) = running.port.receive() {
@@ -131,7 +131,7 @@ impl CloneFixture {
     pub fn run(&mut self, root: &Root, program: &Program, link: Option<Link>) -> String {
         let running = self.start(root, program, link);
         running.port.close_input();
-        self.said(&running)
+        self.output_until_end(&running)
     }
 
     /// Ends a cell.

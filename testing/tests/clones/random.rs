@@ -65,7 +65,7 @@ fn check(needs: &[&str], program: &Program, sources: usize, clones: usize) {
     for _ in 0..clones {
         let clone = fixture.clone(&template, &[]);
         clone.port.close_input();
-        let said = fixture.said(&clone);
+        let said = fixture.output_until_end(&clone);
         let words: Vec<&str> = said.split_whitespace().collect();
         assert_eq!(words.len(), sources, "{said}");
         drawn.iter_mut().zip(words).for_each(|(drawn, word)| _ = drawn.insert(word.into()));

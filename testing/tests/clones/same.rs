@@ -13,6 +13,6 @@ fn a_clone_equals_its_template_and_keeps_its_changes_private() {
     // They live at the same time.
     let clones: Vec<_> = (0..repetitions(2, 4, 50)).map(|_| fixture.clone(&template, &[])).collect();
     for clone in &clones {
-        assert_eq!(fixture.said(clone), "changed\n");
+        assert_eq!(fixture.output_until_end(clone), "changed\n");
     }
 }

@@ -54,7 +54,7 @@ pub fn script(script: &str, memory: PageCount, calls: Calls) -> Program {
 }
 
 /// Returns a program's standard output once it has ended. It must exit with status 0 and print nothing on standard error.
-pub fn said(lab: &mut Lab, id: CellId, port: &ConsolePort) -> String {
+pub fn output_until_end(lab: &mut Lab, id: CellId, port: &ConsolePort) -> String {
     let outcome = lab.finish(id);
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     while let Some((stream, bytes)) = port.receive() {

@@ -22,7 +22,7 @@ fn redis_is_asked_by_its_client_and_its_benchmark() {
     let listener = world.serve(&format!("redis-cli -h {four} subscribe news"), "subscribe");
     assert_eq!(world.run(&format!("redis-cli -h {four} publish news hello")), "1\n");
     world.run(&format!("until redis-cli -h {four} ping | grep -q PONG; do :; done"));
-    assert!(listener.said().contains("news"));
+    assert!(listener.output_so_far().contains("news"));
 }
 
 #[test]

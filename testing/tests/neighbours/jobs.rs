@@ -33,7 +33,7 @@ fn start(jobs: &Jobs, command: &Command) -> Arc<Job> {
 }
 
 /// Returns a job's output on both streams until it has ended, and its end.
-fn said(job: &Job) -> (String, String, JobEnd) {
+fn output_of(job: &Job) -> (String, String, JobEnd) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     while let Some((stream, bytes)) = job.port().receive() {
         if stream == Stream::Output { output.extend(bytes) } else { errors.extend(bytes) }
@@ -46,7 +46,7 @@ fn said(job: &Job) -> (String, String, JobEnd) {
 fn run(jobs: &Jobs, text: &str) -> (String, String, JobEnd) {
     let job = start(jobs, &script(text));
     job.port().close_input();
-    said(&job)
+    output_of(&job)
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_job_has_streams_an_end_and_an_identity_of_its_own() {
     let job = start(&jobs, &script("cat; echo wrong >&2; exit 3"));
     assert!(job.port().send(b"one\ntwo\n"));
     job.port().close_input();
-    assert_eq!(said(&job), ("one\ntwo\n".into(), "wrong\n".into(), JobEnd::Exited(3)));
+    assert_eq!(output_of(&job), ("one\ntwo\n".into(), "wrong\n".into(), JobEnd::Exited(3)));
     let mut command = script("echo $X $PWD $(id -u) $(id -g) $0; echo kept > file; ps -o ppid= -p $$ | tr -d ' '");
     command.environment.push(b"X=it's".to_vec());
     command.directory = b"/var/tmp".to_vec();
@@ -64,7 +64,7 @@ fn a_job_has_streams_an_end_and_an_identity_of_its_own() {
     assert_eq!(made.wait(), JobEnd::Exited(0));
     (command.user, command.group) = (1000, 100);
     let job = start(&jobs, &command);
-    assert_eq!(said(&job), ("it's /var/tmp 1000 100 sh\n0\n".into(), String::new(), JobEnd::Exited(0)));
+    assert_eq!(output_of(&job), ("it's /var/tmp 1000 100 sh\n0\n".into(), String::new(), JobEnd::Exited(0)));
     // The files are the cell's.
     assert_eq!(run(&jobs, "cat /var/tmp/file; stat -c %u /var/tmp/file").0, "kept\n1000\n");
 }
@@ -82,7 +82,7 @@ fn jobs_that_cannot_be_started_report_the_reason() {
         (data, 126, "pando: /etc/passwd: permission denied\n"),
     ];
     for (command, status, words) in cases {
-        assert_eq!(said(&start(&jobs, &command)), (String::new(), words.into(), JobEnd::Exited(status)));
+        assert_eq!(output_of(&start(&jobs, &command)), (String::new(), words.into(), JobEnd::Exited(status)));
     }
     let zero = Command { directory: b"/tmp\0".to_vec(), ..script("") };
     assert!(matches!(jobs.start(&zero), Err(LaunchError::ZeroByte)));
@@ -130,7 +130,7 @@ fn signals_reach_a_job_and_its_cell_takes_it_along() {
     let job = start(&jobs, &script("trap 'echo heard; exit 5' TERM; echo here; sleep 1000 & wait"));
     assert_eq!(job.port().receive(), Some((Stream::Output, b"here\n".to_vec())));
     job.signal(15);
-    assert_eq!(said(&job), ("heard\n".into(), String::new(), JobEnd::Exited(5)));
+    assert_eq!(output_of(&job), ("heard\n".into(), String::new(), JobEnd::Exited(5)));
     let all: Vec<Arc<Job>> = (0..JOBS).map(|_| start(&jobs, &script("sleep 1000"))).collect();
     assert!(matches!(jobs.start(&script("")), Err(LaunchError::TooManyJobs { .. })));
     all[0].signal(9);
@@ -177,7 +177,7 @@ fn files_are_read_and_written_without_a_program() {
         let job = start(&jobs, &file(Task::Write, "made"));
         assert!(job.port().send(&bytes[..1 << 19]) && job.port().send(&bytes[1 << 19..]));
         job.port().close_input();
-        assert_eq!(said(&job), (String::new(), String::new(), JobEnd::Exited(0)));
+        assert_eq!(output_of(&job), (String::new(), String::new(), JobEnd::Exited(0)));
     }
     let job = start(&jobs, &file(Task::Read, "/tmp/made"));
     let mut received = Vec::new();
@@ -189,7 +189,7 @@ fn files_are_read_and_written_without_a_program() {
     assert_eq!(run(&jobs, "stat -c '%a %u %s' made").0, format!("644 0 {}\n", bytes.len()));
     // Files of an image can be read too.
     let job = start(&jobs, &file(Task::Read, "/etc/passwd"));
-    assert_eq!(said(&job).0, run(&jobs, "cat /etc/passwd").0);
+    assert_eq!(output_of(&job).0, run(&jobs, "cat /etc/passwd").0);
     // Reading without permission, and reading other file types.
     let other = |task, path| Command { user: 1000, group: 1000, ..file(task, path) };
     let cases = [
@@ -201,7 +201,7 @@ fn files_are_read_and_written_without_a_program() {
         (other(Task::Write, "/etc/mine"), "pando: /etc/mine: permission denied\n"),
     ];
     for (command, words) in cases {
-        assert_eq!(said(&start(&jobs, &command)), (String::new(), words.into(), JobEnd::Exited(1)));
+        assert_eq!(output_of(&start(&jobs, &command)), (String::new(), words.into(), JobEnd::Exited(1)));
     }
     let job = start(&jobs, &other(Task::Write, "mine"));
     job.port().close_input();
@@ -226,7 +226,7 @@ fn files_are_replaced_whole_or_not_at_all() {
     for _ in 0..20 {
         let job = write();
         job.signal(9);
-        assert_eq!(said(&job).2, JobEnd::Signalled(9));
+        assert_eq!(output_of(&job).2, JobEnd::Signalled(9));
     }
     assert_eq!(shell("ls -a /tmp/d"), ".\n..\nit\nlink\n");
     let job = write();

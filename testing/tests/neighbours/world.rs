@@ -136,7 +136,7 @@ impl CellNetwork {
 
     fn wait(script: &str, server: Running) -> Running {
         let told = server.told.recv_timeout(TIMEOUT);
-        assert_eq!(told, Ok(ProgramEvent::Ready), "{script}\ndoes not listen: {}", server.said());
+        assert_eq!(told, Ok(ProgramEvent::Ready), "{script}\ndoes not listen: {}", server.output_so_far());
         server
     }
 
@@ -144,8 +144,8 @@ impl CellNetwork {
     pub fn freeze(&self, running: &Running, as_it_stands: bool) -> Root {
         let Shared { kernel, root } = self.shared;
         let asked = if as_it_stands { kernel.force_freeze(running.id) } else { kernel.request_freeze(running.id) };
-        assert_eq!(asked, Ok(()), "it has ended: {}", running.said());
-        assert_eq!(kernel.wait_frozen_for(running.id, TIMEOUT), Ok(true), "it does not freeze: {}", running.said());
+        assert_eq!(asked, Ok(()), "it has ended: {}", running.output_so_far());
+        assert_eq!(kernel.wait_frozen_for(running.id, TIMEOUT), Ok(true), "it does not freeze: {}", running.output_so_far());
         // None of these programs requests a signal in its clones, so their random numbers are not guaranteed to differ.
         assert_eq!(kernel.is_forced(running.id), Ok(true));
         root.frozen(running.id)
@@ -169,10 +169,10 @@ impl CellNetwork {
     /// Waits for a started client in the same way.
     pub fn finish(&self, script: &str, client: Running) -> String {
         let told = client.told.recv_timeout(TIMEOUT);
-        assert_eq!(told, Ok(ProgramEvent::Ended), "{script}\nhangs: {}", client.said());
+        assert_eq!(told, Ok(ProgramEvent::Ended), "{script}\nhangs: {}", client.output_so_far());
         let outcome = client.kernel.wait(client.id).expect("it is known");
-        assert_eq!(outcome.end.to_string(), "exited with status 0", "{script}\noutput: {}", client.said());
-        client.said()
+        assert_eq!(outcome.end.to_string(), "exited with status 0", "{script}\noutput: {}", client.output_so_far());
+        client.output_so_far()
     }
 }
 
@@ -188,7 +188,7 @@ impl Running {
     }
 
     /// Its output so far.
-    pub fn said(&self) -> String {
+    pub fn output_so_far(&self) -> String {
         self.said.lock().expect("nobody panics with it").clone()
     }
 }
@@ -200,7 +200,7 @@ impl Drop for Running {
             let _ = self.kernel.wait(self.id);
         }
         if thread::panicking() {
-            println!("its output:\n{}", self.said());
+            println!("its output:\n{}", self.output_so_far());
         }
     }
 }

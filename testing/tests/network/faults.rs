@@ -39,7 +39,7 @@ fn exchange(link: Link, mtu: u16, seed: u64, there: u64, back: u64) -> Option<f6
     let mut world = CellNetwork::with_peer(network)?;
     let server = world.serve(&format!("/peer hear 5000 {back} {there}"), link);
     let client = world.start(&format!("/peer tell {} 5000 {there} {back}", server.addresses.v4), link);
-    let said = [&client, &server].map(|cell| world.said(cell));
+    let said = [&client, &server].map(|cell| world.output_of(cell));
     assert!(said.iter().all(|said| said.starts_with("whole:")), "{said:?}, seed {seed}");
     let seconds = said.iter().map(|said| said.split(' ').nth_back(1).and_then(|word| word.parse::<f64>().ok()).expect("it says how long"));
     Some(seconds.fold(0.0, f64::max))

@@ -53,7 +53,7 @@ impl Pair {
 
     /// Checks that all data was exchanged, and that the server still serves.
     fn is_well(&self, world: &mut CellNetwork) {
-        let said = world.said(&self.client);
+        let said = world.output_of(&self.client);
         assert!(said.starts_with(&format!("whole: said {0}, heard {0}", self.bytes)), "{said}");
         print!("beside hostile cells: {said}");
         assert_eq!(world.run(&format!("wget -qO- http://{}/", self.server.addresses.v4)), "well\n");
@@ -206,7 +206,7 @@ fn invalid_frames_of_a_host_port_crash_no_libos() {
         // Its responses are discarded.
         host_peer.host_port.receive(usize::MAX);
         world.lab.turn(0);
-        assert!(world.lab.kernel.inspect(pair.server.id).is_ok(), "seed {seed}, after {sent}: {}", world.said(&pair.server));
+        assert!(world.lab.kernel.inspect(pair.server.id).is_ok(), "seed {seed}, after {sent}: {}", world.output_of(&pair.server));
     }
     println!("{sent} frames");
     pair.is_well(&mut world);

@@ -85,7 +85,7 @@ fn a_small_cell_outlives_ten_thousand_half_open_connections() {
 }
 
 /// Receives a program's output on a thread of its own, because receiving blocks.
-fn hear(program: &Running) -> Receiver<Vec<u8>> {
+fn receive_output(program: &Running) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     let port = Arc::clone(&program.port);
     thread::spawn(move || {
@@ -128,11 +128,11 @@ fn connections_that_come_and_go_leave_nothing() {
     let server = world.serve(&format!("exec /peer serve 5000 {all}"), Link::default());
     let churn = format!("while read go; do /peer churn {} 5000 {each}; done", server.addresses.v4);
     let client = world.listening(&churn, Link::default());
-    let receiver = hear(&client);
+    let receiver = receive_output(&client);
     let pages: Vec<[PageCount; 2]> = (0..ROUNDS).map(|_| round(&mut world, [&server, &client], &receiver, each)).collect();
     println!("{} connections: pages of server and client after each {each}: {pages:?}", each * ROUNDS);
     world.run(&format!("/peer churn {} 5000 1", server.addresses.v4));
-    let said = world.said(&server);
+    let said = world.output_of(&server);
     assert!(said.starts_with(&format!("{all} served")), "{said}");
     let descriptors: Vec<&str> = said.trim().split(' ').collect();
     assert_eq!(descriptors[3], descriptors[5], "{said}");

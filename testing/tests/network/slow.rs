@@ -27,9 +27,9 @@ fn a_receiver_that_takes_nothing_does_not_hold_up_one_that_does() {
         deaf.addresses.v4, dead_at.v4, quick.addresses.v4
     );
     let sender = world.start(&sender, Link::default());
-    let said = world.said(&sender);
+    let said = world.output_of(&sender);
     assert!(said.starts_with("whole:"), "{said}");
-    assert!(world.said(&quick).starts_with("whole:"));
+    assert!(world.output_of(&quick).starts_with("whole:"));
     print!("beside two receivers that read nothing: {said}");
     let traffic = world.lab.kernel.traffic(dead).expect("it lives").expect("it has a card");
     assert_eq!(traffic.received.frames, 0);

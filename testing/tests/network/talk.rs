@@ -54,7 +54,7 @@ fn a_link_that_loses_doubles_and_reorders_changes_no_byte() {
     let server = world.serve(&format!("mkdir www; {NUMBERS} > www/numbers; httpd -f -p 80 -h www"), link);
     let client = format!("wget -qO- http://{}/numbers | sha256sum; {NUMBERS} | sha256sum", server.addresses.v4);
     let client = world.start(&client, link);
-    let sums = world.said(&client);
+    let sums = world.output_of(&client);
     let sums: Vec<&str> = sums.lines().collect();
     assert_eq!(sums[0], sums[1]);
     assert!(world.lab.kernel.traffic(server.id).expect("it lives").expect("it has a card").lost > 0);

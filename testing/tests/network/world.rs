@@ -111,19 +111,19 @@ impl CellNetwork {
     /// Drives all cells until a program waits.
     fn rest(&mut self, program: &Running) {
         while !matches!(self.lab.kernel.inspect(program.id), Ok((RunState::Idle { .. }, ..))) {
-            assert!(self.lab.turn(0) && self.lab.kernel.inspect(program.id).is_ok(), "it has ended: {}", self.said(program));
+            assert!(self.lab.turn(0) && self.lab.kernel.inspect(program.id).is_ok(), "it has ended: {}", self.output_of(program));
         }
     }
 
     /// Returns a program's standard output once it has ended. It must exit with status 0 and print nothing on standard error.
-    pub fn said(&mut self, program: &Running) -> String {
-        common::said(&mut self.lab, program.id, &program.port)
+    pub fn output_of(&mut self, program: &Running) -> String {
+        common::output_until_end(&mut self.lab, program.id, &program.port)
     }
 
     /// Runs a script to its end.
     pub fn run(&mut self, script: &str) -> String {
         let program = self.start(script, Link::default());
-        self.said(&program)
+        self.output_of(&program)
     }
 
     /// Starts a script whose standard input stays open, and runs it until it waits.

@@ -39,13 +39,13 @@ impl CloneFixture {
     }
 
     /// Returns the output of a clone with these arguments.
-    pub fn said(&mut self, words: &[&str]) -> String {
+    pub fn output_of(&mut self, words: &[&str]) -> String {
         let program = Program { arguments: words.iter().map(|word| word.as_bytes().to_vec()).collect(), ..self.program.clone() };
         let cell = program.prepare(&self.lab.kernel, &self.template).expect("room for a cell");
         let port = self.lab.kernel.console(cell).expect("it has a console");
         port.close_input();
         self.lab.kernel.start(cell).expect("it was not started before");
-        common::said(&mut self.lab, cell, &port)
+        common::output_until_end(&mut self.lab, cell, &port)
     }
 }
 
@@ -68,7 +68,7 @@ kill -USR1 $$; echo more >> file; cat file; wait $late; echo $?
         let mut fixture = CloneFixture::plant(SCRIPT, calls);
         for (index, words) in [&["a", "b c"][..], &[], &["d"]].into_iter().enumerate() {
             let said = words.iter().map(|word| format!("{word} ")).collect::<String>();
-            assert_eq!(fixture.said(words), format!("5 kept {said}{index}\nheard\nkept\nmore\n0\n"));
+            assert_eq!(fixture.output_of(words), format!("5 kept {said}{index}\nheard\nkept\nmore\n0\n"));
         }
     }
 }
@@ -85,7 +85,7 @@ head -c 16 /dev/urandom | sha256sum
 cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id
 ";
     let mut fixture = CloneFixture::plant(SCRIPT, Calls::default());
-    let said: HashSet<String> = (0..CLONES).flat_map(|_| fixture.said(&[]).lines().map(String::from).collect::<Vec<_>>()).collect();
+    let said: HashSet<String> = (0..CLONES).flat_map(|_| fixture.output_of(&[]).lines().map(String::from).collect::<Vec<_>>()).collect();
     assert_eq!(said.len(), 3 * CLONES);
 }
 
@@ -104,9 +104,9 @@ echo $path
         fixture.lab.kernel.end(spare, pando_kernel::End::Killed).expect("it has not started");
         fixture.template = CloneFixture::freeze(&mut fixture.lab, &fixture.template, &again);
     }
-    assert_eq!(fixture.said(&[]), ".1.1.0\n");
+    assert_eq!(fixture.output_of(&[]), ".1.1.0\n");
     // Templates are no longer requested: reporting readiness changes nothing.
-    assert_eq!(fixture.said(&[]), ".1.1.1\n");
+    assert_eq!(fixture.output_of(&[]), ".1.1.1\n");
 }
 
 #[test]
@@ -118,10 +118,10 @@ fn clones_leave_nothing() {
         kernel.free_unused_frames();
         kernel.free()
     };
-    fixture.said(&[]);
+    fixture.output_of(&[]);
     let before = free(&fixture.lab.kernel);
     for _ in 0..CLONES {
-        assert_eq!(fixture.said(&[]), "1 2 3\n");
+        assert_eq!(fixture.output_of(&[]), "1 2 3\n");
     }
     assert_eq!(free(&fixture.lab.kernel), before);
 }
@@ -147,7 +147,7 @@ fn said_by_clones(lab: &mut Lab, root: &Root, cell: CellId, program: &Program, i
         assert!(port.send(input));
         port.close_input();
         lab.kernel.start(cell).expect("it was not started before");
-        said.push(common::said(lab, cell, &port));
+        said.push(common::output_until_end(lab, cell, &port));
     }
     said
 }

@@ -44,7 +44,7 @@ impl TemplateSource {
     }
 
     /// Receives all its output.
-    fn hear(&mut self) {
+    fn receive_all(&mut self) {
         while let ConsoleOutput::Bytes(..) = self.port.try_receive() {
             self.lab.run_all();
         }
@@ -74,7 +74,7 @@ impl TemplateSource {
         assert!(port.send(input));
         port.close_input();
         self.lab.kernel.start(cell).expect("it was not started before");
-        common::said(&mut self.lab, cell, &port)
+        common::output_until_end(&mut self.lab, cell, &port)
     }
 
     pub fn jobs(&self) -> (Jobs, Multiplexer) {
@@ -97,7 +97,7 @@ pub fn script(text: &str) -> Command {
 }
 
 /// All output of a job so far.
-pub fn said(job: &Job) -> Vec<(Stream, String)> {
+pub fn output_of(job: &Job) -> Vec<(Stream, String)> {
     let heard = std::iter::from_fn(|| match job.port().try_receive() {
         ConsoleOutput::Bytes(stream, bytes) => Some((stream, String::from_utf8_lossy(&bytes).into_owned())),
         _ => None,
@@ -116,7 +116,7 @@ fn orders_and_signals_of_the_operator_are_not_for_clones() {
         let (jobs, mut carrier) = source.jobs();
         let first = jobs.start(&script("echo here")).expect("it is the first");
         source.carry(&mut carrier);
-        assert_eq!((first.end(), said(&first)), (Some(JobEnd::Exited(0)), vec![(Stream::Output, "here\n".into())]));
+        assert_eq!((first.end(), output_of(&first)), (Some(JobEnd::Exited(0)), vec![(Stream::Output, "here\n".into())]));
         source.give(b"\n");
         source.ask();
         // It has received all this, and is in the middle of freezing.
@@ -127,7 +127,7 @@ fn orders_and_signals_of_the_operator_are_not_for_clones() {
         source.lab.run_all();
         assert_eq!((source.is_frozen(), second.end()), (false, None));
         if is_asked {
-            source.hear()
+            source.receive_all()
         } else {
             source.stop()
         }
@@ -146,7 +146,7 @@ fn a_cell_that_need_not_freeze_any_more_goes_on() {
     source.give(b"\n");
     source.ask();
     assert_eq!(source.lab.kernel.withdraw_freeze(source.cell), Ok(true));
-    source.hear();
+    source.receive_all();
     assert!(!source.is_frozen());
     // It can be requested again.
     source.ask();

@@ -25,14 +25,14 @@ const QUOTA: PageCount = PageCount(1 << 14);
 const APPLETS: [&str; 11] = ["sh", "seq", "sort", "head", "sha256sum", "true", "kill", "sleep", "cat", "tr", "mv"];
 
 /// Returns the standard output of a script, run by busybox's shell in a cell of its own that must end with status 0.
-fn said(script: &str, calls: Calls) -> String {
+fn output_of(script: &str, calls: Calls) -> String {
     let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
     let root = common::root(&mut lab, &APPLETS, &[]);
     let cell = common::script(script, QUOTA, calls).prepare(&lab.kernel, &root).expect("room for a cell");
     let port = lab.kernel.console(cell).expect("it has a console");
     port.close_input();
     lab.kernel.start(cell).expect("it was not started before");
-    common::said(&mut lab, cell, &port)
+    common::output_until_end(&mut lab, cell, &port)
 }
 
 /// Programs that run again find their code patched, including `cpuid`, which exits under all hardware virtualisation.
@@ -44,10 +44,10 @@ seq 1 20000 | sha256sum
 #[test]
 fn a_shell_and_its_children_say_the_same_however_their_calls_are_served() {
     needs_kvm!();
-    let patched = said(AGAIN, Calls::default());
+    let patched = output_of(AGAIN, Calls::default());
     assert_eq!(patched.lines().filter(|line| *line == "200").count(), 8, "{patched}");
     assert!(patched.contains("  -\n"), "{patched}");
-    assert_eq!(said(AGAIN, Calls { trap: true, ..Calls::default() }), patched);
+    assert_eq!(output_of(AGAIN, Calls { trap: true, ..Calls::default() }), patched);
 }
 
 #[test]
@@ -63,5 +63,5 @@ cat <<END
 here
 END
 ";
-    assert_eq!(said(script, Calls::default()), "heard\nchild 3\nkilled 143\nlate\nall\nhere\n");
+    assert_eq!(output_of(script, Calls::default()), "heard\nchild 3\nkilled 143\nlate\nall\nhere\n");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell's answers to job requests that it cannot fulfil, so that no caller waits for ever.
 
-use crate::inherited::{TemplateSource, said};
+use crate::inherited::{TemplateSource, output_of};
 use pando_abi::control::{Frame, FrameError, JOBS, Kind, RUN, Start};
 use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, JobEnd, Task};
@@ -20,7 +20,7 @@ fn an_unreadable_file_is_reported_at_once() {
     let job = jobs.start(&command).expect("it is the first");
     source.carry(&mut carrier);
     let last_error = "pando: /short: input/output error\n".to_owned();
-    assert_eq!((job.end(), said(&job)), (Some(JobEnd::Exited(1)), vec![(Stream::Errors, last_error)]));
+    assert_eq!((job.end(), output_of(&job)), (Some(JobEnd::Exited(1)), vec![(Stream::Errors, last_error)]));
 }
 
 /// A request to start a shell script.

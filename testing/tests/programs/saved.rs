@@ -43,7 +43,7 @@ kill -USR1 $$; wait $child; cat late; seq 1 3000 | sha256sum; sha256sum < file; 
         let mut fixture = CloneFixture::plant(SCRIPT, calls);
         let summary = save(&fixture.lab.kernel, fixture.template.cell(), &path, |_| Ok(Vec::new())).expect("a template can be saved");
         assert!(summary.stored < summary.pages && summary.bytes < 8 << 20, "{summary:?}");
-        let here = ["a", "b"].map(|word| fixture.said(&[word]));
+        let here = ["a", "b"].map(|word| fixture.output_of(&[word]));
         assert!(here[0].starts_with("1 2 a 0\nheard\nlate\n"), "{}", here[0]);
         let program = fixture.program;
         drop(fixture.lab);
@@ -52,7 +52,7 @@ kill -USR1 $$; wait $child; cat late; seq 1 3000 | sha256sum; sha256sum < file; 
         let template = load(&lab, &TemplateFile::open(&path).expect("it was just written"), common::volumes(&APPLETS, &[]));
         let mut fixture = CloneFixture { lab, template, program };
         // First read from the file, then from memory.
-        assert_eq!(["a", "b"].map(|word| fixture.said(&[word])), here);
+        assert_eq!(["a", "b"].map(|word| fixture.output_of(&[word])), here);
     }
 }
 
@@ -77,5 +77,5 @@ fn a_libos_that_was_saved_runs_programs() {
     let port = lab.kernel.console(cell).expect("it has a console");
     port.close_input();
     lab.kernel.start(cell).expect("it was not started before");
-    assert_eq!(common::said(&mut lab, cell, &port), "hello\n");
+    assert_eq!(common::output_until_end(&mut lab, cell, &port), "hello\n");
 }

@@ -16,7 +16,7 @@ fn dies(words: &[&str]) -> CaseOutcome {
 }
 
 /// Checks that standard error is one line with these words. If the instruction itself is at fault, the line names no other address.
-fn says(outcome: &CaseOutcome, wanted: &[&str]) {
+fn assert_output(outcome: &CaseOutcome, wanted: &[&str]) {
     let errors = &outcome.errors;
     assert!(errors.starts_with("pando: ") && errors.ends_with('\n') && errors.lines().count() == 1, "{errors:?}");
     assert!(wanted.iter().all(|word| errors.contains(word)), "{errors:?} lacks one of {wanted:?}");
@@ -28,7 +28,7 @@ fn check(words: &[&str], status: i32, wanted: &[&str]) {
     needs_kvm!();
     let outcome = dies(words);
     assert_eq!(outcome.status, status, "{words:?}");
-    says(&outcome, wanted);
+    assert_output(&outcome, wanted);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn time_limits_end_whatever_the_program_does() {
     for words in [["spin"], ["pause"]] {
         let outcome = Case::new(&die, &words).options(&["--timeout", "300ms"]).cell();
         assert_eq!((outcome.status, &outcome.output[..]), (124, &b"before the end\n"[..]));
-        says(&outcome, &["time"]);
+        assert_output(&outcome, &["time"]);
     }
     let outcome = Case::new("busybox", &["sleep", "1000"]).options(&["--timeout", "0.3"]).cell();
     assert_eq!(outcome.status, 124);
@@ -122,7 +122,7 @@ fn memory_limits_hold() {
     let outcome = Case::new(program("die", Linkage::GLIBC), &["hoard"]).options(&["--memory", "16M"]).cell();
     if outcome.status != 77 {
         assert_eq!(outcome.status, 137, "{outcome:?}");
-        says(&outcome, &["memory", "quota"]);
+        assert_output(&outcome, &["memory", "quota"]);
     }
     for linkage in [Linkage::GLIBC, Linkage::MUSL] {
         let outcome = Case::new(program("memory", linkage), &["exhaust"]).options(&["--memory", "16M"]).cell();
@@ -133,7 +133,7 @@ fn memory_limits_hold() {
                 let blocks = output.lines().find_map(|line| line.parse::<u32>().ok());
                 assert!(blocks.is_some_and(|blocks| (8..16).contains(&blocks)) && !output.contains("DOES NOT"), "{output}");
             }
-            137 => says(&outcome, &["memory", "quota"]),
+            137 => assert_output(&outcome, &["memory", "quota"]),
             _ => panic!("{}: {outcome:?}", linkage.name),
         }
     }
@@ -149,6 +149,6 @@ fn a_program_that_makes_a_mess_of_its_signals_ends_by_one() {
         let case = Case::new(program("contexts", linkage), &["mess", mess]);
         let (native, cell) = (case.native(), case.cell());
         assert_eq!((native.status, cell.status), (139, 139), "{} {mess}: {}", linkage.name, cell.errors);
-        says(&cell, &["SIGSEGV"]);
+        assert_output(&cell, &["SIGSEGV"]);
     }
 }

@@ -138,7 +138,7 @@ impl Screen {
             Resize(rows, columns) => resize(&self.keys, rows, columns),
             See(text) => {
                 while !self.transcript[self.seen..].windows(text.len()).any(|window| window == text.as_bytes()) {
-                    assert!(self.hear(), "{text:?} was not shown: {}", String::from_utf8_lossy(&self.transcript));
+                    assert!(self.receive_output(), "{text:?} was not shown: {}", String::from_utf8_lossy(&self.transcript));
                 }
                 let place = self.transcript[self.seen..].windows(text.len()).position(|window| window == text.as_bytes());
                 self.seen += place.unwrap_or_default() + text.len();
@@ -147,7 +147,7 @@ impl Screen {
     }
 
     /// Receives the next output. `false`: there is no more.
-    fn hear(&mut self) -> bool {
+    fn receive_output(&mut self) -> bool {
         let piece = self.shown.recv_timeout(TIMEOUT).unwrap_or_default();
         self.transcript.extend(&piece);
         !piece.is_empty()
@@ -163,7 +163,7 @@ impl Screen {
                 let status = String::from_utf8_lossy(status).parse().expect("a status is a number");
                 return (String::from_utf8_lossy(&self.transcript[..end]).into_owned(), status);
             }
-            assert!(self.hear(), "no end was shown: {}", String::from_utf8_lossy(&self.transcript));
+            assert!(self.receive_output(), "no end was shown: {}", String::from_utf8_lossy(&self.transcript));
         }
     }
 }
