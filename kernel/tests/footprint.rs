@@ -15,7 +15,7 @@ use pando_testing::asm::Asm;
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R10, R13, R14, R15, Rax, Rbx, Rdi, Rdx, Rsi};
 use pando_testing::lab::{Lab, repetitions};
-use pando_testing::network_bench::{NetworkBench, packet};
+use pando_testing::network_lab::{NetworkLab, packet};
 use std::mem::offset_of;
 use std::process::Command;
 
@@ -131,13 +131,13 @@ fn timers(lab: &mut Lab) {
 }
 
 /// Frames from the first cell to the second, 200 KB together.
-fn flood(bench: &NetworkBench, length: usize) -> Vec<Vec<u8>> {
+fn flood(bench: &NetworkLab, length: usize) -> Vec<Vec<u8>> {
     let [from, to] = [0, 1].map(|cell| bench.addresses(cell));
     (0..200_000 / length).map(|mark| packet(&from, &to, length, mark as u8)).collect()
 }
 
 /// A cell that floods another, which receives nothing.
-fn ports(bench: &mut NetworkBench) {
+fn ports(bench: &mut NetworkLab) {
     // Makes the cells touch all the memory that they use.
     bench.send(0, &flood(bench, 100));
     for length in [60, 1500] {
@@ -148,7 +148,7 @@ fn ports(bench: &mut NetworkBench) {
 }
 
 /// The same, on a network with a packet capture that reads nothing.
-fn captures(bench: &mut NetworkBench) {
+fn captures(bench: &mut NetworkLab) {
     bench.send(0, &flood(bench, 100));
     let capture = bench.lab.kernel.capture_packets(bench.network, || ()).expect("there are few");
     for length in [60, 1500] {
@@ -166,8 +166,8 @@ type Step = (&'static str, fn(usize));
 const STEPS: [Step; 4] = [
     ("clones", |machine| clones_of_a_greedy_cell(&mut Lab::each(ARENA, Config::default).swap_remove(machine))),
     ("timers", |machine| timers(&mut Lab::each(ARENA, Config::default).swap_remove(machine))),
-    ("ports", |machine| ports(&mut NetworkBench::both(2).swap_remove(machine))),
-    ("captures", |machine| captures(&mut NetworkBench::both(2).swap_remove(machine))),
+    ("ports", |machine| ports(&mut NetworkLab::both(2).swap_remove(machine))),
+    ("captures", |machine| captures(&mut NetworkLab::both(2).swap_remove(machine))),
 ];
 
 /// Each step has a process of its own: memory that an allocator keeps from one step would hide the growth of another.

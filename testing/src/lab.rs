@@ -95,7 +95,7 @@ impl Lab {
 
     /// The same in drowsy mode: each cell falls asleep whenever it idles.
     #[must_use]
-    pub fn drowsy() -> Vec<Lab> {
+    pub fn sleep_when_idle() -> Vec<Lab> {
         let config = || Config { swap: Some(Arc::new(TestSwap::default())), sleeps_when_idle: true, ..Config::default() };
         Lab::each(PageCount(1 << 16), config)
     }

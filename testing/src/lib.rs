@@ -9,7 +9,7 @@ pub mod disk;
 pub mod lab;
 pub mod model;
 pub mod mutate;
-pub mod network_bench;
+pub mod network_lab;
 pub mod swap;
 pub mod virtual_registers;
 

@@ -74,8 +74,8 @@ impl Bench {
     /// A bench on every machine.
     pub fn both() -> Vec<Bench> {
         // Cells that fall asleep whenever they idle, in long runs.
-        let drowsy = if repetitions(0, 0, 1) > 0 { Lab::drowsy() } else { Vec::new() };
-        Lab::both().into_iter().chain(drowsy).map(Bench::new).collect()
+        let sleep_when_idle = if repetitions(0, 0, 1) > 0 { Lab::sleep_when_idle() } else { Vec::new() };
+        Lab::both().into_iter().chain(sleep_when_idle).map(Bench::new).collect()
     }
 
     fn new(mut lab: Lab) -> Bench {

@@ -39,7 +39,7 @@ fn entropy(lab: &Lab, id: CellId) -> [u64; ENTROPY_BYTES / 8] {
 
 #[test]
 fn a_thousand_clones_have_identities_and_share_no_randomness() {
-    for mut lab in Lab::both().into_iter().chain(Lab::drowsy()) {
+    for mut lab in Lab::both().into_iter().chain(Lab::sleep_when_idle()) {
         let before = lab.kernel.free();
         let source = template(&mut lab);
         assert_eq!(words(&lab, source, IDENTITY), [0, 0]);
@@ -64,7 +64,7 @@ fn a_thousand_clones_have_identities_and_share_no_randomness() {
 
 #[test]
 fn a_clone_of_a_clone_is_of_the_next_generation() {
-    for mut lab in Lab::both().into_iter().chain(Lab::drowsy()) {
+    for mut lab in Lab::both().into_iter().chain(Lab::sleep_when_idle()) {
         let source = template(&mut lab);
         let child = started_clone(&mut lab, source);
         let grandchild = started_clone(&mut lab, child);

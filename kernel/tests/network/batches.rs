@@ -7,11 +7,11 @@ use pando_abi::limits::NETWORK_DESCRIPTORS;
 use pando_abi::virtual_registers::{Card, offset};
 use pando_kernel::RunState;
 use pando_kernel::{End, OperatorError};
-use pando_testing::network_bench::{NetworkBench, RECEIVED, SENT, TestRing, batch, packet};
+use pando_testing::network_lab::{NetworkLab, RECEIVED, SENT, TestRing, batch, packet};
 
 #[test]
 fn frames_arrive_whole_in_order_and_only_where_they_go() {
-    for mut bench in NetworkBench::both(3).into_iter().chain(NetworkBench::drowsy(3)) {
+    for mut bench in NetworkLab::both(3).into_iter().chain(NetworkLab::sleep_when_idle(3)) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let frames: Vec<Vec<u8>> =
             [34, 60, 61, 1514, 65_549, 100].iter().zip(1..).map(|(length, mark)| packet(&a, &b, *length, mark)).collect();
@@ -29,7 +29,7 @@ fn frames_arrive_whole_in_order_and_only_where_they_go() {
 
 #[test]
 fn a_cell_knows_its_card_and_a_clone_has_none() {
-    for bench in NetworkBench::both(2) {
+    for bench in NetworkLab::both(2) {
         let card = |cell: usize| {
             let at = VIRTUAL_REGISTERS + offset::CARD as u64;
             (0..Card::WORDS).map(|word| bench.word(cell, at + 8 * word as u64)).collect::<Vec<_>>()
@@ -53,7 +53,7 @@ fn a_cell_knows_its_card_and_a_clone_has_none() {
 
 #[test]
 fn frames_that_arrive_without_room_wait_and_come_as_one_batch() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkLab::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let frames: Vec<Vec<u8>> = (0..50).map(|mark| packet(&a, &b, 1000, mark)).collect();
         for frame in &frames {
@@ -70,7 +70,7 @@ fn frames_that_arrive_without_room_wait_and_come_as_one_batch() {
 
 #[test]
 fn room_in_a_full_transmit_ring_raises_an_event() {
-    for mut bench in NetworkBench::both(2).into_iter().chain(NetworkBench::drowsy(2)) {
+    for mut bench in NetworkLab::both(2).into_iter().chain(NetworkLab::sleep_when_idle(2)) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let bytes = batch(&[packet(&a, &b, 100, 1)]);
         bench.write(0, SENT, &bytes);
@@ -87,7 +87,7 @@ fn room_in_a_full_transmit_ring_raises_an_event() {
 
 #[test]
 fn a_batch_that_is_larger_than_the_room_fills_the_next_descriptor() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkLab::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let frames: Vec<Vec<u8>> = (0..3).map(|mark| packet(&a, &b, 60_000, mark)).collect();
         // Too little for any of them, then room for one, then for all.
@@ -105,7 +105,7 @@ fn a_batch_that_is_larger_than_the_room_fills_the_next_descriptor() {
 
 #[test]
 fn a_broadcast_reaches_all_ports_but_its_sender() {
-    for mut bench in NetworkBench::both(4) {
+    for mut bench in NetworkLab::both(4) {
         let a = bench.addresses(0);
         let mut frame = packet(&a, &a, 100, 1);
         frame[..6].fill(0xff);
@@ -119,7 +119,7 @@ fn a_broadcast_reaches_all_ports_but_its_sender() {
 
 #[test]
 fn a_question_for_one_address_disturbs_no_other_cell() {
-    for mut bench in NetworkBench::both(3) {
+    for mut bench in NetworkLab::both(3) {
         let [a, c] = [0, 2].map(|cell| bench.addresses(cell));
         let arp = [&[0xff; 6][..], &a.mac.0, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &a.mac.0, &a.v4.octets(), &[0; 6], &c.v4.octets()].concat();
         (0..3).for_each(|cell| bench.listen(cell, 1));
@@ -131,9 +131,9 @@ fn a_question_for_one_address_disturbs_no_other_cell() {
 
 #[test]
 fn frames_wake_a_cell_that_idles_unless_it_masks_the_event() {
-    for mut bench in NetworkBench::both(2).into_iter().chain(NetworkBench::drowsy(2)) {
+    for mut bench in NetworkLab::both(2).into_iter().chain(NetworkLab::sleep_when_idle(2)) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
-        let exits = |bench: &NetworkBench| bench.lab.kernel.inspect(bench.cells[1].0).expect("it lives").1.exits;
+        let exits = |bench: &NetworkLab| bench.lab.kernel.inspect(bench.cells[1].0).expect("it lives").1.exits;
         let before = exits(&bench);
         bench.send(0, &[packet(&a, &b, 60, 1)]);
         assert!(exits(&bench) > before, "it ran");
@@ -148,7 +148,7 @@ fn frames_wake_a_cell_that_idles_unless_it_masks_the_event() {
 
 #[test]
 fn an_ended_cell_has_left_the_network() {
-    for mut bench in NetworkBench::both(3).into_iter().chain(NetworkBench::drowsy(3)) {
+    for mut bench in NetworkLab::both(3).into_iter().chain(NetworkLab::sleep_when_idle(3)) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         bench.send(0, &[packet(&a, &b, 60, 1)]);
         let (id, _) = bench.remove(1);

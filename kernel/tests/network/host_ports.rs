@@ -5,19 +5,19 @@ use pando_kernel::limits::MAX_NETWORKS;
 use pando_kernel::network::address::{Addresses, Mac};
 use pando_kernel::network::link::Link;
 use pando_kernel::{End, NetworkConfig, OperatorError, RunState};
-use pando_testing::network_bench::{NetworkBench, packet};
+use pando_testing::network_lab::{NetworkLab, packet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Addresses of a host that is no cell.
-fn external_host(bench: &NetworkBench) -> Addresses {
+fn external_host(bench: &NetworkLab) -> Addresses {
     Addresses { mac: Mac([2, 9, 9, 9, 9, 9]), v4: [192, 0, 2, 1].into(), ..bench.addresses(0) }
 }
 
 #[test]
 fn frames_for_no_cell_go_to_the_host_port_which_may_answer_from_any_address() {
-    for mut bench in NetworkBench::both(2).into_iter().chain(NetworkBench::drowsy(2)) {
+    for mut bench in NetworkLab::both(2).into_iter().chain(NetworkLab::sleep_when_idle(2)) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
         let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), move || {
@@ -44,7 +44,7 @@ fn frames_for_no_cell_go_to_the_host_port_which_may_answer_from_any_address() {
 #[test]
 fn cells_of_an_isolated_network_reach_host_ports_only() {
     let config = NetworkConfig { is_isolated: true, ..NetworkConfig::default() };
-    for mut bench in NetworkBench::with(2, config, Link::default()) {
+    for mut bench in NetworkLab::with(2, config, Link::default()) {
         let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room");
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let outside = external_host(&bench);
@@ -67,7 +67,7 @@ fn cells_of_an_isolated_network_reach_host_ports_only() {
 
 #[test]
 fn a_switch_learns_the_host_port_of_an_address() {
-    for mut bench in NetworkBench::both(1) {
+    for mut bench in NetworkLab::both(1) {
         let host_ports = [0, 1].map(|_| bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room"));
         let (a, outside) = (bench.addresses(0), external_host(&bench));
         bench.send(0, &[packet(&a, &outside, 100, 1)]);
@@ -92,7 +92,7 @@ fn a_switch_learns_the_host_port_of_an_address() {
 #[test]
 fn a_host_ports_link_delays_its_frames() {
     let link = Link { delay: Duration::from_millis(20), ..Link::default() };
-    for mut bench in NetworkBench::both(1) {
+    for mut bench in NetworkLab::both(1) {
         let host_port = bench.lab.kernel.host_port(bench.network, link, || {}).expect("there is room");
         let frame = packet(&external_host(&bench), &bench.addresses(0), 100, 1);
         bench.listen(0, 1);
@@ -109,7 +109,7 @@ fn a_host_ports_link_delays_its_frames() {
 
 #[test]
 fn a_packet_capture_gets_all_frames_in_order_and_changes_nothing() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkLab::both(2) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
         let capture = bench.lab.kernel.capture_packets(bench.network, move || {
@@ -135,7 +135,7 @@ fn a_packet_capture_gets_all_frames_in_order_and_changes_nothing() {
 
 #[test]
 fn a_network_is_found_by_its_name_which_it_has_alone() {
-    for bench in NetworkBench::both(1) {
+    for bench in NetworkLab::both(1) {
         let kernel = &bench.lab.kernel;
         let named = |name: &str| NetworkConfig { name: name.into(), ..NetworkConfig::default() };
         let [web, other] = ["web", "other"].map(|name| kernel.add_network(named(name)).expect("there are few"));
@@ -149,7 +149,7 @@ fn a_network_is_found_by_its_name_which_it_has_alone() {
 
 #[test]
 fn an_unused_network_makes_room_for_another() {
-    for mut bench in NetworkBench::both(1) {
+    for mut bench in NetworkLab::both(1) {
         let named = |name: &str| NetworkConfig { name: name.into(), ..NetworkConfig::default() };
         let kernel = &bench.lab.kernel;
         assert_eq!(kernel.remove_network(bench.network), Err(OperatorError::NetworkInUse), "a cell is plugged in");
@@ -174,13 +174,13 @@ fn an_unused_network_makes_room_for_another() {
 /// A broadcast is not for sleeping cells. A request for the address of one wakes it, and no other.
 #[test]
 fn only_frames_for_a_sleeping_cell_wake_it_up() {
-    for mut bench in NetworkBench::drowsy(2) {
+    for mut bench in NetworkLab::sleep_when_idle(2) {
         let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room");
         let outside = external_host(&bench);
         let group = Addresses { mac: Mac([0xff; 6]), ..bench.addresses(0) };
         (0..2).for_each(|cell| bench.listen(cell, 2));
         bench.lab.run_all();
-        let states = |bench: &NetworkBench| {
+        let states = |bench: &NetworkLab| {
             for cell in [0, 1] {
                 let asleep = matches!(bench.lab.kernel.inspect(bench.cells[cell].0).expect("it lives").0, RunState::Asleep { .. });
                 assert!(asleep, "each idle sleeps");

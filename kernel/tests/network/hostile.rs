@@ -5,11 +5,11 @@ use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::ring::FAULTED;
 use pando_kernel::limits::{CARD_STEP, QUEUE_BYTES, QUEUE_FRAMES};
 use pando_testing::lab::repetitions;
-use pando_testing::network_bench::{NetworkBench, RECEIVED, ROOM, SENT, TestRing, batch, packet};
+use pando_testing::network_lab::{NetworkLab, RECEIVED, ROOM, SENT, TestRing, batch, packet};
 
 #[test]
 fn frames_with_a_foreign_source_address_are_dropped() {
-    for mut bench in NetworkBench::both(3) {
+    for mut bench in NetworkLab::both(3) {
         let [a, b, c] = [0, 1, 2].map(|cell| bench.addresses(cell));
         bench.listen(2, 1);
         let mut lie = packet(&a, &c, 60, 1);
@@ -23,7 +23,7 @@ fn frames_with_a_foreign_source_address_are_dropped() {
 
 #[test]
 fn a_flooding_sender_takes_no_room_of_others() {
-    for mut bench in NetworkBench::both(3) {
+    for mut bench in NetworkLab::both(3) {
         let [a, b, c] = [0, 1, 2].map(|cell| bench.addresses(cell));
         let flood: Vec<Vec<u8>> = (0..200).map(|mark| packet(&a, &c, 1000, mark)).collect();
         for _ in 0..(2 * QUEUE_BYTES / 200_000) {
@@ -42,7 +42,7 @@ fn a_flooding_sender_takes_no_room_of_others() {
 
 #[test]
 fn an_invalid_batch_sends_the_frames_before_the_error() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkLab::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         bench.listen(1, 1);
         let mut bytes = batch(&[packet(&a, &b, 60, 1)]);
@@ -68,7 +68,7 @@ fn an_invalid_batch_sends_the_frames_before_the_error() {
 
 #[test]
 fn more_frames_than_are_carried_at_once_all_go_out() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkLab::both(2) {
         let a = bench.addresses(0);
         let mut everybody = packet(&a, &a, 34, 1);
         everybody[..6].fill(0xff);
@@ -90,7 +90,7 @@ fn more_frames_than_are_carried_at_once_all_go_out() {
 
 #[test]
 fn random_rings_and_random_frames_disturb_no_other_cell() {
-    for mut bench in NetworkBench::both(3) {
+    for mut bench in NetworkLab::both(3) {
         let [a, b, c] = [0, 1, 2].map(|cell| bench.addresses(cell));
         let mut random = fastrand::Rng::with_seed(6);
         bench.listen(2, 4);

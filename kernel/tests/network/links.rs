@@ -3,14 +3,14 @@
 
 use pando_kernel::network::link::{Link, PerMillion};
 use pando_kernel::{End, NetworkConfig};
-use pando_testing::network_bench::{NetworkBench, packet};
+use pando_testing::network_lab::{NetworkLab, packet};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 #[test]
 fn a_delayed_frame_arrives_when_its_time_has_come() {
     let link = Link { delay: Duration::from_millis(20), ..Link::default() };
-    for mut bench in NetworkBench::with(2, NetworkConfig::default(), link) {
+    for mut bench in NetworkLab::with(2, NetworkConfig::default(), link) {
         let frame = packet(&bench.addresses(0), &bench.addresses(1), 60, 1);
         bench.listen(1, 1);
         let sent = bench.lab.kernel.now();
@@ -25,7 +25,7 @@ fn a_delayed_frame_arrives_when_its_time_has_come() {
 #[test]
 fn a_frame_in_transit_arrives_although_its_sender_has_ended() {
     let link = Link { delay: Duration::from_millis(20), ..Link::default() };
-    for mut bench in NetworkBench::with(2, NetworkConfig::default(), link) {
+    for mut bench in NetworkLab::with(2, NetworkConfig::default(), link) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         bench.listen(1, 1);
         bench.post_frames(0, &[packet(&a, &b, 60, 1)]);
@@ -46,7 +46,7 @@ fn a_frame_in_transit_arrives_although_its_sender_has_ended() {
 #[test]
 fn a_rate_bounds_sent_frames_and_frames_in_flight() {
     let link = Link { rate: NonZeroU64::new(100 << 20), ..Link::default() };
-    for mut bench in NetworkBench::with(2, NetworkConfig::default(), link) {
+    for mut bench in NetworkLab::with(2, NetworkConfig::default(), link) {
         let frames: Vec<Vec<u8>> = (0..4).map(|mark| packet(&bench.addresses(0), &bench.addresses(1), 60_000, mark)).collect();
         bench.listen(1, 8);
         let sent = bench.lab.kernel.now();
@@ -66,7 +66,7 @@ fn losses_doubles_and_overtaking_happen_and_are_counted() {
     let run = |seed: u64| {
         let config = NetworkConfig { seed, ..NetworkConfig::default() };
         let mut stories = Vec::new();
-        for mut bench in NetworkBench::with(2, config, link) {
+        for mut bench in NetworkLab::with(2, config, link) {
             let frames: Vec<Vec<u8>> = (0..100).map(|mark| packet(&bench.addresses(0), &bench.addresses(1), 60, mark)).collect();
             bench.listen(1, 8);
             bench.send(0, &frames);

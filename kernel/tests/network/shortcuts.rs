@@ -8,16 +8,16 @@ use pando_kernel::network::link::Link;
 use pando_kernel::{End, NetworkConfig};
 use pando_machine::PageCount;
 use pando_testing::lab::{QUOTA, repetitions};
-use pando_testing::network_bench::{NetworkBench, RECEIVED, SENT, TestRing, packet};
+use pando_testing::network_lab::{NetworkLab, RECEIVED, SENT, TestRing, packet};
 use std::num::NonZeroU64;
 
 /// Masks the network event, so that the cell sleeps on and the frames can be observed.
-fn ignore_frames(bench: &NetworkBench, cell: usize) {
+fn ignore_frames(bench: &NetworkLab, cell: usize) {
     bench.write(cell, VIRTUAL_REGISTERS + 8, &(1_u64 << Event::Network as u8).to_le_bytes());
 }
 
 /// How many frames are in a cell's memory, and how many are queued.
-fn whereabouts(bench: &NetworkBench, cell: usize) -> [u64; 2] {
+fn whereabouts(bench: &NetworkLab, cell: usize) -> [u64; 2] {
     let traffic = bench.traffic(cell);
     [traffic.received.frames, traffic.waiting.frames]
 }
@@ -26,7 +26,7 @@ fn whereabouts(bench: &NetworkBench, cell: usize) -> [u64; 2] {
 fn both_ways_give_the_same() {
     for seed in 0..repetitions(3, 10, 200) {
         let run = |listens: bool| {
-            let benches = NetworkBench::both(2).into_iter().map(|mut bench| {
+            let benches = NetworkLab::both(2).into_iter().map(|mut bench| {
                 let mut random = fastrand::Rng::with_seed(seed as u64);
                 let capture = listens.then(|| bench.lab.kernel.capture_packets(bench.network, || {}).expect("there is room"));
                 let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
@@ -72,7 +72,7 @@ fn both_ways_give_the_same() {
 
 #[test]
 fn a_frame_is_copied_directly_into_an_idle_cell() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkLab::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         ignore_frames(&bench, 1);
         bench.listen(1, 1);
@@ -89,7 +89,7 @@ fn a_frame_is_copied_directly_into_an_idle_cell() {
 
 #[test]
 fn a_frame_is_copied_into_a_page_that_a_clone_shares() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkLab::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         bench.listen(1, 1);
         bench.send(0, &[packet(&a, &b, 9000, 1)]);
@@ -110,8 +110,8 @@ fn a_frame_is_copied_into_a_page_that_a_clone_shares() {
 #[test]
 fn a_frame_that_cannot_be_copied_directly_waits_at_its_port() {
     // A case, its links, and a function that prepares the bench and returns the frame to send.
-    type Case = (&'static str, Link, fn(&mut NetworkBench) -> Vec<u8>);
-    fn frame(bench: &NetworkBench) -> Vec<u8> {
+    type Case = (&'static str, Link, fn(&mut NetworkLab) -> Vec<u8>);
+    fn frame(bench: &NetworkLab) -> Vec<u8> {
         packet(&bench.addresses(0), &bench.addresses(1), 5000, 1)
     }
     let perfect = Link::default();
@@ -139,7 +139,7 @@ fn a_frame_that_cannot_be_copied_directly_waits_at_its_port() {
         }),
     ];
     for (why, link, prepare) in cases {
-        for mut bench in NetworkBench::with(2, NetworkConfig::default(), link) {
+        for mut bench in NetworkLab::with(2, NetworkConfig::default(), link) {
             ignore_frames(&bench, 1);
             let frame = prepare(&mut bench);
             bench.send(0, &[frame]);
@@ -151,7 +151,7 @@ fn a_frame_that_cannot_be_copied_directly_waits_at_its_port() {
 
 #[test]
 fn a_cell_that_is_not_idle_or_has_queued_frames_gets_no_direct_copy() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkLab::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         ignore_frames(&bench, 1);
         bench.send(0, &[packet(&a, &b, 100, 1)]);
@@ -172,7 +172,7 @@ fn a_cell_that_is_not_idle_or_has_queued_frames_gets_no_direct_copy() {
 
 #[test]
 fn a_spoofed_or_partly_readable_frame_reaches_no_cell() {
-    for mut bench in NetworkBench::both(2) {
+    for mut bench in NetworkLab::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         ignore_frames(&bench, 1);
         bench.listen(1, 1);

@@ -18,7 +18,7 @@ use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{Rax, Rbx};
 use pando_testing::lab::repetitions;
 use pando_testing::mutate::mutate;
-use pando_testing::network_bench::batch;
+use pando_testing::network_lab::batch;
 use std::mem::offset_of;
 use std::net::IpAddr;
 

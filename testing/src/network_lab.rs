@@ -52,7 +52,7 @@ impl TestRing {
 }
 
 /// The cells with their addresses.
-pub struct NetworkBench {
+pub struct NetworkLab {
     /// The kernel.
     pub lab: Lab,
     /// The network.
@@ -87,29 +87,29 @@ pub fn packet(from: &Addresses, to: &Addresses, length: usize, mark: u8) -> Vec<
     bytes
 }
 
-impl NetworkBench {
+impl NetworkLab {
     /// A bench with `cells` cells on every machine.
-    pub fn both(cells: usize) -> Vec<NetworkBench> {
-        NetworkBench::with(cells, NetworkConfig::default(), Link::default())
+    pub fn both(cells: usize) -> Vec<NetworkLab> {
+        NetworkLab::with(cells, NetworkConfig::default(), Link::default())
     }
 
     /// A bench with this kind of network and links.
-    pub fn with(cells: usize, config: NetworkConfig, link: Link) -> Vec<NetworkBench> {
-        NetworkBench::on(Lab::both(), cells, config, link)
+    pub fn with(cells: usize, config: NetworkConfig, link: Link) -> Vec<NetworkLab> {
+        NetworkLab::on(Lab::both(), cells, config, link)
     }
 
     /// A bench with `cells` cells on every machine, which fall asleep whenever they idle.
-    pub fn drowsy(cells: usize) -> Vec<NetworkBench> {
-        NetworkBench::on(Lab::drowsy(), cells, NetworkConfig::default(), Link::default())
+    pub fn sleep_when_idle(cells: usize) -> Vec<NetworkLab> {
+        NetworkLab::on(Lab::sleep_when_idle(), cells, NetworkConfig::default(), Link::default())
     }
 
-    fn on(labs: Vec<Lab>, cells: usize, config: NetworkConfig, link: Link) -> Vec<NetworkBench> {
+    fn on(labs: Vec<Lab>, cells: usize, config: NetworkConfig, link: Link) -> Vec<NetworkLab> {
         let build = |mut lab: Lab| {
             let free = lab.kernel.free();
             let network = lab.kernel.add_network(config.clone()).expect("there are few");
             let seen = vec![0; cells];
             let cells = (0..cells).map(|_| start(&mut lab, network, link)).collect();
-            NetworkBench { lab, network, cells, seen, free }
+            NetworkLab { lab, network, cells, seen, free }
         };
         labs.into_iter().map(build).collect()
     }
