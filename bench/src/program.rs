@@ -119,7 +119,7 @@ impl LineServer {
         self.port.send(line.as_bytes());
         harness.turn_until(self.cell, is_idle)?;
         match self.port.receive() {
-            Some((Stream::Output, bytes)) => number(&String::from_utf8_lossy(&bytes)),
+            Some((Stream::Stdout, bytes)) => number(&String::from_utf8_lossy(&bytes)),
             _ => Err(BenchError::Failed(format!("a cell waits without an answer to {line:?}"))),
         }
     }

@@ -41,7 +41,7 @@ pub fn jobs(data: &[u8]) {
     let started = [(); 2].map(|()| jobs.start(&Command::default()).expect("there are no others"));
     started[0].port().send(b"some input");
     for piece in pieces(data) {
-        control.append_output(Stream::Output, piece.to_vec());
+        control.append_output(Stream::Stdout, piece.to_vec());
         for _ in 0..TURNS {
             if !carrier.turn() {
                 assert!(started.iter().all(|job| job.end().is_some()), "a job that nobody carries for any more goes on");

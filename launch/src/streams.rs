@@ -59,8 +59,8 @@ pub fn copy_output(
         }
         left -= bytes.len() as u64;
         let written = match stream {
-            Stream::Output => write_all(&output, &bytes),
-            Stream::Errors => write_all(&errors, &bytes),
+            Stream::Stdout => write_all(&output, &bytes),
+            Stream::Stderr => write_all(&errors, &bytes),
             // Notes are for operators that offer a service with them.
             Stream::Notes => Ok(()),
         };

@@ -439,8 +439,8 @@ pub enum Source {
 impl From<Stream> for Source {
     fn from(stream: Stream) -> Source {
         match stream {
-            Stream::Output => Source::Stdout,
-            Stream::Errors => Source::Stderr,
+            Stream::Stdout => Source::Stdout,
+            Stream::Stderr => Source::Stderr,
             Stream::Notes => Source::Notes,
         }
     }
@@ -449,8 +449,8 @@ impl From<Stream> for Source {
 impl From<Source> for Stream {
     fn from(source: Source) -> Stream {
         match source {
-            Source::Stdout => Stream::Output,
-            Source::Stderr => Stream::Errors,
+            Source::Stdout => Stream::Stdout,
+            Source::Stderr => Stream::Stderr,
             Source::Notes => Stream::Notes,
         }
     }

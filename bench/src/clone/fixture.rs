@@ -132,8 +132,8 @@ impl UnstartedCell {
     pub(super) fn say(&self, harness: &mut Harness) -> Result<String, BenchError> {
         self.run_until_wait(harness)?;
         match self.port.receive() {
-            Some((Stream::Output, said)) => Ok(String::from_utf8_lossy(&said).into_owned()),
-            Some((Stream::Errors, said)) => Err(BenchError::Failed(String::from_utf8_lossy(&said).into_owned())),
+            Some((Stream::Stdout, said)) => Ok(String::from_utf8_lossy(&said).into_owned()),
+            Some((Stream::Stderr, said)) => Err(BenchError::Failed(String::from_utf8_lossy(&said).into_owned())),
             Some((Stream::Notes, _)) | None => Err(BenchError::Failed("a cell waits without output".into())),
         }
     }
@@ -144,7 +144,7 @@ impl UnstartedCell {
         harness.kernel.start(self.cell)?;
         let outcome = harness.finish(self.cell)?;
         match (self.port.receive(), &outcome.end) {
-            (Some((Stream::Output, _)), End::Exited { status: 0 }) => Ok(outcome.counters),
+            (Some((Stream::Stdout, _)), End::Exited { status: 0 }) => Ok(outcome.counters),
             (Some((_, said)), end) => Err(BenchError::Failed(format!("{end}: {}", String::from_utf8_lossy(&said)))),
             (None, _) => Err(BenchError::CellEnded(outcome.end)),
         }

@@ -57,8 +57,8 @@ impl StartedCell {
     /// Parses its next output as a number.
     pub(super) fn answer(&self) -> Result<f64, BenchError> {
         match self.port.receive() {
-            Some((Stream::Output, bytes)) => number(&String::from_utf8_lossy(&bytes)),
-            Some((Stream::Errors, bytes)) => Err(BenchError::Failed(String::from_utf8_lossy(&bytes).into())),
+            Some((Stream::Stdout, bytes)) => number(&String::from_utf8_lossy(&bytes)),
+            Some((Stream::Stderr, bytes)) => Err(BenchError::Failed(String::from_utf8_lossy(&bytes).into())),
             Some((Stream::Notes, _)) | None => Err(BenchError::Failed("a cell waits without output".into())),
         }
     }

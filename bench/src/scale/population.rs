@@ -204,7 +204,7 @@ fn ask(server: &IdleServer) -> Result<(), BenchError> {
 /// Waits for the next output.
 fn answer(port: &ConsolePort) -> Result<(), BenchError> {
     match port.receive() {
-        Some((Stream::Output, _)) => Ok(()),
+        Some((Stream::Stdout, _)) => Ok(()),
         _ => Err(BenchError::Failed("a server in a cell did not answer".into())),
     }
 }

@@ -548,6 +548,6 @@ pub fn kill(signal: Signal, address: u64, instruction: u64) -> ! {
 pub fn refuse(status: u64, path: &[u8], why: &dyn core::fmt::Display) -> ! {
     let path = alloc::string::String::from_utf8_lossy(path);
     // Without a reader the message is lost.
-    let _ = console::send_bytes(console::Stream::Errors, format!("pando: {path}: {why}\n").as_bytes());
+    let _ = console::send_bytes(console::Stream::Stderr, format!("pando: {path}: {why}\n").as_bytes());
     exit(status, 0, 0, 0)
 }

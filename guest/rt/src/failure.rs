@@ -39,7 +39,7 @@ fn report(text: fmt::Arguments<'_>) {
         // `Message` takes everything.
         let _ = writeln!(message, "{text}");
         // Without a reader, the message is lost.
-        let _ = send_bytes(Stream::Errors, &message.bytes[..message.length]);
+        let _ = send_bytes(Stream::Stderr, &message.bytes[..message.length]);
     }
 }
 

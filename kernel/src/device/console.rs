@@ -26,9 +26,9 @@ const STREAMS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {
     /// Standard output.
-    Output,
+    Stdout,
     /// Standard error.
-    Errors,
+    Stderr,
     /// Messages of a program to the operator besides its streams: lines.
     Notes,
 }
@@ -38,8 +38,8 @@ impl Stream {
     #[must_use]
     pub fn from_tag(tag: u32) -> Option<Stream> {
         match tag {
-            OUTPUT => Some(Stream::Output),
-            ERRORS => Some(Stream::Errors),
+            OUTPUT => Some(Stream::Stdout),
+            ERRORS => Some(Stream::Stderr),
             NOTES => Some(Stream::Notes),
             _ => None,
         }
@@ -49,8 +49,8 @@ impl Stream {
     #[must_use]
     pub fn tag(self) -> u32 {
         match self {
-            Stream::Output => OUTPUT,
-            Stream::Errors => ERRORS,
+            Stream::Stdout => OUTPUT,
+            Stream::Stderr => ERRORS,
             Stream::Notes => NOTES,
         }
     }

@@ -163,7 +163,7 @@ fn a_cell_transmits_from_disk_pages() {
         assert_eq!(lab.finish(id).end, End::Exited { status: 0 });
         let mut said = Vec::new();
         while let Some((stream, bytes)) = port.receive() {
-            assert_eq!(stream, Stream::Output);
+            assert_eq!(stream, Stream::Stdout);
             said.extend(bytes);
         }
         assert_eq!(said.len(), 64 * PAGE_SIZE as usize);

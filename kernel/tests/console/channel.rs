@@ -14,7 +14,7 @@ fn requests_go_out_and_answers_come_in() {
         bench.post(TestRing::Requests, MEMORY, 6, OUTPUT);
         bench.post(TestRing::Answers, MEMORY + 0x1000, 100, 0);
         bench.kick();
-        assert_eq!(channel.receive(), Some((Stream::Output, b"please".to_vec())));
+        assert_eq!(channel.receive(), Some((Stream::Stdout, b"please".to_vec())));
         assert_eq!((bench.taken(TestRing::Requests), bench.taken(TestRing::Answers)), (1, 0));
         assert!(channel.send(b"thanks"));
         bench.lab.run_all();
@@ -38,9 +38,9 @@ fn a_console_that_waits_holds_no_channel_up() {
         bench.post(TestRing::Answers, MEMORY + 0x1000, 3, 0);
         assert!(channel.send(b"yes"));
         bench.kick();
-        assert_eq!(channel.receive(), Some((Stream::Output, vec![0; 3])));
+        assert_eq!(channel.receive(), Some((Stream::Stdout, vec![0; 3])));
         assert_eq!((bench.taken(TestRing::Answers), bench.taken(TestRing::Receive)), (1, 0));
-        assert_eq!(bench.receive_from(Stream::Output, bench.taken(TestRing::Transmit) as usize * (1 << 18)).len(), 1 << 20);
+        assert_eq!(bench.receive_from(Stream::Stdout, bench.taken(TestRing::Transmit) as usize * (1 << 18)).len(), 1 << 20);
         drop(bench);
     }
 }
@@ -54,7 +54,7 @@ fn without_an_open_channel_the_kernel_reads_no_ring() {
         // Earlier requests are received once the channel is open.
         let channel = bench.lab.kernel.channel(bench.id).expect("it lives");
         bench.kick();
-        assert_eq!((bench.taken(TestRing::Requests), channel.receive()), (1, Some((Stream::Output, vec![0; 4]))));
+        assert_eq!((bench.taken(TestRing::Requests), channel.receive()), (1, Some((Stream::Stdout, vec![0; 4]))));
         bench.close();
     }
 }
@@ -74,7 +74,7 @@ fn a_clone_goes_on_where_its_source_stood_with_a_channel_of_its_own() {
         bench.write(MEMORY, b"mine");
         bench.post(TestRing::Requests, MEMORY, 4, OUTPUT);
         bench.kick();
-        assert_eq!(own.receive(), Some((Stream::Output, b"mine".to_vec())));
+        assert_eq!(own.receive(), Some((Stream::Stdout, b"mine".to_vec())));
         bench.lab.kernel.end(bench.id, pando_kernel::End::Killed).expect("it idles");
         bench.id = source;
         bench.close();

@@ -26,7 +26,7 @@ fn orders_come_in_and_reports_go_out_once_it_is_open() {
         bench.post(TestRing::Orders, 0x7000_0000, 100, 0);
         assert!(control.send(b"do"));
         bench.lab.run_all();
-        assert_eq!(control.receive(), Some((Stream::Output, b"done".to_vec())));
+        assert_eq!(control.receive(), Some((Stream::Stdout, b"done".to_vec())));
         assert_eq!((bench.taken(TestRing::Orders), bench.descriptor(TestRing::Orders, 0).length), (1, 2));
         assert_eq!(bench.read(MEMORY + 0x1000, 2), b"do");
         assert!(control.send(b"lost?"));

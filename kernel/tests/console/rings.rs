@@ -22,7 +22,7 @@ fn output_arrives_in_order_and_by_stream() {
         }
         bench.kick();
         assert_eq!(bench.taken(TestRing::Transmit), 3);
-        let wanted = [(Stream::Output, &b"hello,"[..]), (Stream::Errors, b"alas\n"), (Stream::Output, b" world\n")];
+        let wanted = [(Stream::Stdout, &b"hello,"[..]), (Stream::Stderr, b"alas\n"), (Stream::Stdout, b" world\n")];
         for (received, (stream, bytes)) in bench.receive(18).into_iter().zip(wanted) {
             assert_eq!(received, (stream, bytes.to_vec()));
         }
@@ -87,10 +87,10 @@ fn a_cell_whose_output_is_not_read_is_held_back() {
         }
         assert_eq!(bench.taken(TestRing::Transmit), (CONSOLE_BYTES / piece) as u64);
         // Receiving makes room, and wakes the cell once there is much.
-        let mut received = bench.receive_from(Stream::Output, CONSOLE_BYTES);
+        let mut received = bench.receive_from(Stream::Stdout, CONSOLE_BYTES);
         bench.lab.run_all();
         assert_eq!(bench.taken(TestRing::Transmit), count as u64);
-        received.extend(bench.receive_from(Stream::Output, CONSOLE_BYTES));
+        received.extend(bench.receive_from(Stream::Stdout, CONSOLE_BYTES));
         assert!(received == said, "bytes were lost, repeated or changed");
         bench.close();
     }
@@ -114,11 +114,11 @@ fn output_posted_before_the_end_is_received() {
             bench.post(TestRing::Transmit, MEMORY, MAX_DESCRIPTOR_BYTES, ERRORS);
         }
         bench.lab.kernel.end(bench.id, End::TimedOut).expect("it lives");
-        assert!(bench.receive_from(Stream::Output, CONSOLE_BYTES) == pattern(CONSOLE_BYTES));
-        assert_eq!(bench.port.receive(), Some((Stream::Output, b"step 1\n".to_vec())));
+        assert!(bench.receive_from(Stream::Stdout, CONSOLE_BYTES) == pattern(CONSOLE_BYTES));
+        assert_eq!(bench.port.receive(), Some((Stream::Stdout, b"step 1\n".to_vec())));
         let mut rest = Vec::new();
         while let Some((stream, bytes)) = bench.port.receive() {
-            assert_eq!(stream, Stream::Errors);
+            assert_eq!(stream, Stream::Stderr);
             rest.extend(bytes);
         }
         assert!(rest.starts_with(b"alas\nstep 1\n") && rest.len() <= CONSOLE_BYTES, "{}", rest.len());
@@ -135,7 +135,7 @@ fn a_descriptor_reaches_so_far_and_no_further() {
         bench.post(TestRing::Transmit, MEMORY, most as u32 + 100, OUTPUT);
         bench.post(TestRing::Transmit, MEMORY, u32::MAX - 1, OUTPUT);
         bench.kick();
-        let received = bench.receive_from(Stream::Output, 3 * most);
+        let received = bench.receive_from(Stream::Stdout, 3 * most);
         assert!(received.chunks(most).all(|chunk| chunk == &said[..most]));
         // Each has the number of taken bytes as its length.
         assert_eq!([0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length), [most as u32; 3]);
@@ -191,7 +191,7 @@ fn a_clone_goes_on_in_its_rings_with_empty_buffers() {
         bench.kick();
         bench.lab.kernel.start(clone).expect("it was not started before");
         bench.lab.run_all();
-        assert_eq!(bench.receive_from(Stream::Output, 9), b"mine and ");
+        assert_eq!(bench.receive_from(Stream::Stdout, 9), b"mine and ");
         // The clone was made before the second descriptor was posted, and posts its own.
         let address = pando_abi::layout::CONSOLE_RINGS;
         let mut posted = [0; 8];
@@ -203,7 +203,7 @@ fn a_clone_goes_on_in_its_rings_with_empty_buffers() {
         bench.lab.kernel.write(clone, address, &2u64.to_le_bytes()).expect("it idles");
         bench.lab.kernel.raise(clone, pando_abi::Event::Terminate);
         bench.lab.run_all();
-        assert_eq!(port.receive(), Some((Stream::Output, b"yours".to_vec())));
+        assert_eq!(port.receive(), Some((Stream::Stdout, b"yours".to_vec())));
         bench.lab.kernel.end(clone, pando_kernel::End::Killed).expect("it lives");
         assert_eq!(port.receive(), None);
         bench.close();
@@ -218,7 +218,7 @@ fn output_sent_before_the_end_is_received_after_it() {
         bench.kick();
         let Bench { lab, id, port, .. } = bench;
         lab.kernel.end(id, pando_kernel::End::Killed).expect("it idles");
-        assert_eq!(port.receive(), Some((Stream::Output, b"last words".to_vec())));
+        assert_eq!(port.receive(), Some((Stream::Stdout, b"last words".to_vec())));
         assert_eq!(port.receive(), None);
         assert!(!port.send(b"too late"), "nobody hears it");
         port.close_input();
@@ -255,7 +255,7 @@ fn a_cell_withdraws_unprocessed_descriptors() {
         assert_eq!(bench.taken(TestRing::Transmit), pieces.len() as u64);
         let lengths: Vec<u32> = (stuck..stuck + 2).map(|index| bench.descriptor(TestRing::Transmit, index).length).collect();
         assert_eq!(lengths, [CONSOLE_BYTES as u32 % 200_000, 0]);
-        assert_eq!(bench.receive_from(Stream::Output, CONSOLE_BYTES), said[..CONSOLE_BYTES]);
+        assert_eq!(bench.receive_from(Stream::Stdout, CONSOLE_BYTES), said[..CONSOLE_BYTES]);
         bench.close();
     }
 }
@@ -266,13 +266,13 @@ fn a_cell_learns_that_a_stream_has_no_reader() {
         bench.write(MEMORY, b"unheard");
         bench.post(TestRing::Transmit, MEMORY, 7, OUTPUT);
         bench.kick();
-        bench.port.close_stream(Stream::Output);
+        bench.port.close_stream(Stream::Stdout);
         bench.lab.run_all();
         bench.post(TestRing::Transmit, MEMORY, 7, OUTPUT);
         bench.post(TestRing::Transmit, MEMORY, 7, ERRORS);
         bench.kick();
         assert_eq!([0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length), [7, NO_READER, 7]);
-        assert_eq!(bench.port.receive(), Some((Stream::Errors, b"unheard".to_vec())), "the other stream goes on");
+        assert_eq!(bench.port.receive(), Some((Stream::Stderr, b"unheard".to_vec())), "the other stream goes on");
         bench.close();
     }
 }

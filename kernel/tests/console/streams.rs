@@ -95,7 +95,7 @@ fn a_long_stream_goes_through_a_cell_in_little_memory() {
         let mut received = 0;
         let mut rest: Vec<u8> = Vec::new();
         while let Some((stream, piece)) = port.receive() {
-            assert_eq!(stream, Stream::Output);
+            assert_eq!(stream, Stream::Stdout);
             received += piece.len();
             rest.extend(piece);
             // In transit: one input buffer, one output buffer, and the cell's own.

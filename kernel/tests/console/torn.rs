@@ -56,13 +56,13 @@ fn memory_that_is_not_the_cells_to_read_is_refused() {
             bench.kick();
             assert_eq!(bench.taken(TestRing::Transmit), good + 1, "{length} bytes at {address:#x}");
             assert_eq!(bench.descriptor(TestRing::Transmit, bad).length, FAULTED, "{length} bytes at {address:#x}");
-            assert_eq!(bench.receive_from(Stream::Errors, 4), b"good");
+            assert_eq!(bench.receive_from(Stream::Stderr, 4), b"good");
         }
         // Pages that may only be read or executed can be sent.
         bench.post(TestRing::Transmit, READ_ONLY, 8, OUTPUT);
         bench.post(TestRing::Transmit, CODE, 8, OUTPUT);
         bench.kick();
-        bench.receive_from(Stream::Output, 16);
+        bench.receive_from(Stream::Stdout, 16);
         bench.close();
     }
 }
@@ -95,7 +95,7 @@ fn unknown_streams_are_refused() {
             bench.post(TestRing::Transmit, MEMORY, 4, OUTPUT);
             bench.kick();
             assert_eq!(bench.descriptor(TestRing::Transmit, bad).length, FAULTED, "tag {tag:#x}");
-            assert_eq!(bench.receive_from(Stream::Output, 4), b"good");
+            assert_eq!(bench.receive_from(Stream::Stdout, 4), b"good");
         }
         bench.close();
     }
@@ -171,7 +171,7 @@ fn a_cell_that_overwrites_the_kernels_count_changes_nothing() {
             bench.kick();
             assert_eq!(bench.taken(TestRing::Transmit), index as u64 + 1);
         }
-        assert_eq!(bench.receive_from(Stream::Output, 4), b"abcd");
+        assert_eq!(bench.receive_from(Stream::Stdout, 4), b"abcd");
         bench.close();
     }
 }

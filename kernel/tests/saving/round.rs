@@ -138,7 +138,7 @@ fn a_console_goes_on_where_it_stood() {
             lab.finish(clone);
             std::iter::from_fn(|| port.receive()).collect::<Vec<_>>()
         };
-        assert_eq!(said(&mut lab, imported), [(Stream::Output, b"behind\n".to_vec())]);
+        assert_eq!(said(&mut lab, imported), [(Stream::Stdout, b"behind\n".to_vec())]);
         assert_eq!(said(&mut lab, imported), said(&mut lab, id));
     }
 }

@@ -122,8 +122,8 @@ impl JobStreams {
             Kind::Taken => self.window = self.window.checked_add(detail).filter(|window| *window <= WINDOW).ok_or(FrameError)?,
             Kind::Output => {
                 let stream = match detail {
-                    ring::OUTPUT => Stream::Output,
-                    ring::ERRORS => Stream::Errors,
+                    ring::OUTPUT => Stream::Stdout,
+                    ring::ERRORS => Stream::Stderr,
                     _ => return Err(FrameError),
                 };
                 self.unacknowledged = self
@@ -145,7 +145,7 @@ impl JobStreams {
     /// Adds the job's pending frames.
     fn serve(&mut self, frames: &mut Vec<u8>) {
         let (number, port) = (self.job.number, &self.job.port);
-        for (index, (stream, tag)) in [(Stream::Output, ring::OUTPUT), (Stream::Errors, ring::ERRORS)].into_iter().enumerate() {
+        for (index, (stream, tag)) in [(Stream::Stdout, ring::OUTPUT), (Stream::Stderr, ring::ERRORS)].into_iter().enumerate() {
             if port.is_stream_closed(stream) && !std::mem::replace(&mut self.closed[index], true) {
                 frames.extend(Frame::new(Kind::CloseOutput, number, tag).to_bytes());
             }
@@ -205,19 +205,19 @@ mod tests {
         let (mut multiplexer, job, control) = job();
         let all: Vec<u8> = output(OUTPUT, b"out").into_iter().chain(output(ERRORS, b"wrong")).collect();
         for byte in &all {
-            control.append_output(Stream::Output, vec![*byte]);
+            control.append_output(Stream::Stdout, vec![*byte]);
             multiplexer.transfer().expect("it makes sense so far");
         }
         assert!(control.take_input(usize::MAX).0.is_empty(), "nobody has heard anything");
-        assert_eq!(job.port().try_receive(), ConsoleOutput::Bytes(Stream::Output, b"out".to_vec()));
+        assert_eq!(job.port().try_receive(), ConsoleOutput::Bytes(Stream::Stdout, b"out".to_vec()));
         multiplexer.transfer().expect("it makes sense");
         assert_eq!(control.take_input(usize::MAX).0, Frame::new(Kind::Taken, 1, 3).to_bytes());
-        control.append_output(Stream::Output, Frame::new(Kind::Ended, 1, 7 << 8).to_bytes().to_vec());
+        control.append_output(Stream::Stdout, Frame::new(Kind::Ended, 1, 7 << 8).to_bytes().to_vec());
         multiplexer.transfer().expect("it makes sense");
-        assert_eq!((job.end(), job.port().receive()), (Some(JobEnd::Exited(7)), Some((Stream::Errors, b"wrong".to_vec()))));
+        assert_eq!((job.end(), job.port().receive()), (Some(JobEnd::Exited(7)), Some((Stream::Stderr, b"wrong".to_vec()))));
         assert_eq!(job.port().try_receive(), ConsoleOutput::End);
         // Frames of an ended job are ignored.
-        control.append_output(Stream::Output, output(OUTPUT, b"more"));
+        control.append_output(Stream::Stdout, output(OUTPUT, b"more"));
         assert!(multiplexer.transfer().is_ok());
     }
 
@@ -231,7 +231,7 @@ mod tests {
         };
         let frames = |bytes: usize| bytes + bytes.div_ceil(PIECE) * Frame::SIZE;
         assert_eq!((transferred(&mut multiplexer), transferred(&mut multiplexer)), (frames(WINDOW as usize), 0));
-        control.append_output(Stream::Output, Frame::new(Kind::Taken, 1, 100).to_bytes().to_vec());
+        control.append_output(Stream::Stdout, Frame::new(Kind::Taken, 1, 100).to_bytes().to_vec());
         assert_eq!(transferred(&mut multiplexer), frames(100));
     }
 
@@ -250,7 +250,7 @@ mod tests {
         ];
         for case in cases {
             let (mut multiplexer, job, control) = job();
-            control.append_output(Stream::Output, case.clone());
+            control.append_output(Stream::Stdout, case.clone());
             assert!(!multiplexer.turn(), "{case:?}");
             assert_eq!((job.end(), job.wait()), (Some(JobEnd::Lost), JobEnd::Lost), "{case:?}");
         }

@@ -105,7 +105,7 @@ impl RemotePort {
 
     /// Tells the child which of its outputs are not read any more.
     fn close_streams(&mut self, device: &CellsDevice, child: HoldingName) -> io::Result<()> {
-        for (closed, stream) in self.closed.iter_mut().zip([Stream::Output, Stream::Errors]) {
+        for (closed, stream) in self.closed.iter_mut().zip([Stream::Stdout, Stream::Stderr]) {
             if !*closed && self.port.is_stream_closed(stream) {
                 device.close_stream(child, stream.tag())?;
                 *closed = true;
@@ -124,8 +124,8 @@ impl RemotePort {
             let (stream, count) = match device.read_console(child, self.number, buffer)? {
                 ConsoleRead::Nothing => return Ok(OutputState::Waits),
                 ConsoleRead::End => return Ok(OutputState::End),
-                ConsoleRead::Output(count) => (Stream::Output, count),
-                ConsoleRead::Errors(count) => (Stream::Errors, count),
+                ConsoleRead::Output(count) => (Stream::Stdout, count),
+                ConsoleRead::Errors(count) => (Stream::Stderr, count),
                 ConsoleRead::Notes(count) => (Stream::Notes, count),
             };
             self.port.append_output(stream, buffer[..count].to_vec());

@@ -17,7 +17,7 @@ const RECORD_MAX: usize = 64;
 /// Bytes of the longest piece that is read at once.
 const PIECE_MAX: usize = 64 << 10;
 
-const STREAMS: [Stream; 3] = [Stream::Output, Stream::Errors, Stream::Notes];
+const STREAMS: [Stream; 3] = [Stream::Stdout, Stream::Stderr, Stream::Notes];
 
 #[derive(Debug)]
 struct Block {
@@ -239,7 +239,7 @@ fn cut_to_characters(piece: &mut Vec<u8>) {
 mod tests {
     use super::super::budget::Budget;
     use super::{BLOCK_MAX, Log, PIECE_MAX};
-    use pando_kernel::Stream::{self, Errors, Notes, Output};
+    use pando_kernel::Stream::{self, Notes, Stderr, Stdout};
     use std::sync::Arc;
 
     fn log(room: u64) -> (Log, Arc<Budget>) {
@@ -261,12 +261,12 @@ mod tests {
     #[test]
     fn streams_stay_apart_and_in_order() {
         let (mut log, _) = log(100);
-        for (stream, text) in [(Output, "ab"), (Output, "c"), (Errors, "d"), (Output, "e"), (Notes, "f")] {
+        for (stream, text) in [(Stdout, "ab"), (Stdout, "c"), (Stderr, "d"), (Stdout, "e"), (Notes, "f")] {
             log.push(stream, text.as_bytes(), u64::MAX);
         }
-        let expected = [(0, Output, "abc"), (3, Errors, "d"), (4, Output, "e"), (5, Notes, "f")];
+        let expected = [(0, Stdout, "abc"), (3, Stderr, "d"), (4, Stdout, "e"), (5, Notes, "f")];
         assert_eq!(pieces(&log), expected.map(|(start, stream, text)| (start, stream, text.into())));
-        assert_eq!(log.get(1), Some((1, Output, b"bc".to_vec())), "a reader begins anywhere");
+        assert_eq!(log.get(1), Some((1, Stdout, b"bc".to_vec())), "a reader begins anywhere");
         assert_eq!((log.get(6), log.get(u64::MAX)), (None, None));
         assert_eq!(log.split(), ["abce", "d", "f"].map(|text| text.as_bytes().to_vec()));
     }
@@ -275,15 +275,15 @@ mod tests {
     fn the_last_lines_are_found_whatever_their_streams() {
         let (mut log, _) = log(1 << 20);
         assert_eq!(log.tail(3), 0);
-        for (stream, text) in [(Output, "one\ntw"), (Errors, "o\n"), (Notes, "a\nb\n"), (Output, "three\n\nfive")] {
+        for (stream, text) in [(Stdout, "one\ntw"), (Stderr, "o\n"), (Notes, "a\nb\n"), (Stdout, "three\n\nfive")] {
             log.push(stream, text.as_bytes(), u64::MAX);
         }
         // Notes count as bytes, and not as lines.
         assert_eq!([0, 1, 2, 3, 4, 5, 9].map(|lines| log.tail(lines)), [23, 19, 18, 8, 4, 0, 0]);
-        log.push(Output, b"\n", u64::MAX);
+        log.push(Stdout, b"\n", u64::MAX);
         assert_eq!([0, 1, 2].map(|lines| log.tail(lines)), [24, 19, 18]);
         let (mut long, _) = self::log(100_000);
-        (0..100_000_u32).for_each(|_| long.push(Output, b"x\n", u64::MAX));
+        (0..100_000_u32).for_each(|_| long.push(Stdout, b"x\n", u64::MAX));
         assert_eq!((long.tail(10_000), long.tail(u64::MAX)), (180_000, long.dropped()));
     }
 
@@ -293,7 +293,7 @@ mod tests {
         // Blocks with short and long lines, with notes among them, and blocks of notes alone.
         let mut ends = vec![0];
         for line in 0..3000_usize {
-            let stream = [Output, Errors][line % 2];
+            let stream = [Stdout, Stderr][line % 2];
             log.push(stream, &vec![b'x'; line % 50 * (line % 7)], u64::MAX);
             log.push(Notes, &vec![b'\n'; if line % 1000 == 0 { 20_000 } else { line % 3 }], u64::MAX);
             log.push(stream, b"\n", u64::MAX);
@@ -309,12 +309,12 @@ mod tests {
     fn the_oldest_output_is_dropped_unless_a_reader_needs_it() {
         let (mut log, budget) = log(10_000);
         for round in 0..100_000_u32 {
-            log.push(if round.is_multiple_of(3) { Output } else { Errors }, &round.to_le_bytes(), u64::MAX);
+            log.push(if round.is_multiple_of(3) { Stdout } else { Stderr }, &round.to_le_bytes(), u64::MAX);
         }
         let first = pieces(&log)[0].0;
         assert!((10_000..10_000 + 2 * BLOCK_MAX as u64).contains(&(log.written() - first)), "{first}");
         assert!(budget.used() < 30_000, "{}", budget.used());
-        log.push(Output, &[7; 50_000], first);
+        log.push(Stdout, &[7; 50_000], first);
         assert_eq!(pieces(&log)[0].0, first);
         assert!(log.is_full_from(first) && !log.is_full_from(log.written()));
         drop(log);
@@ -326,7 +326,7 @@ mod tests {
     fn single_bytes_on_two_streams_take_two_bytes_each() {
         let (mut log, budget) = log(1 << 20);
         for round in 0..1 << 20 {
-            log.push([Output, Errors][round & 1], b"x", u64::MAX);
+            log.push([Stdout, Stderr][round & 1], b"x", u64::MAX);
         }
         log.compact();
         let taken: usize = log.blocks.iter().map(|block| block.records.capacity() + size_of_val(block)).sum();
@@ -338,7 +338,7 @@ mod tests {
     fn logs_that_take_too_much_give_way() {
         let budget = Budget::new(64 << 10);
         let mut log = Log::new(1 << 20, budget.charge());
-        log.push(Output, &[b'x'; 200 << 10], 0);
+        log.push(Stdout, &[b'x'; 200 << 10], 0);
         assert!(log.is_exceeded() && log.is_full_from(log.written() - 1) && !log.is_full_from(log.written()));
         log.free_log_memory(100);
         assert_eq!(log.get(0).map(|(first, ..)| first), Some(0));
@@ -351,7 +351,7 @@ mod tests {
     fn text_is_cut_between_characters() {
         let (mut log, _) = log(1 << 20);
         let text = format!("a{}", "ä".repeat(PIECE_MAX));
-        log.push(Output, text.as_bytes(), u64::MAX);
+        log.push(Stdout, text.as_bytes(), u64::MAX);
         let all = pieces(&log);
         assert!(all.len() > 1 && all.iter().all(|(_, _, bytes)| str::from_utf8(bytes).is_ok()));
         assert_eq!(all.iter().flat_map(|(_, _, bytes)| bytes.clone()).collect::<Vec<_>>(), text.into_bytes());

@@ -200,8 +200,8 @@ fn copy_streams(
         }
         left -= bytes.len() as u64;
         match stream {
-            Stream::Output => output.take(&bytes)?,
-            Stream::Errors => errors.take(&bytes)?,
+            Stream::Stdout => output.take(&bytes)?,
+            Stream::Stderr => errors.take(&bytes)?,
             // Notes are for operators that offer a service with them.
             Stream::Notes => {}
         }

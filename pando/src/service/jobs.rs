@@ -89,7 +89,7 @@ async fn next_piece(job: &Job, notified: &mut watch::Receiver<()>) -> Option<(St
 pub(super) async fn next_output(job: &Job, notified: &mut watch::Receiver<()>, errors: &mut Vec<u8>) -> Option<Vec<u8>> {
     loop {
         match next_piece(job, notified).await? {
-            (Stream::Output, bytes) => return Some(bytes),
+            (Stream::Stdout, bytes) => return Some(bytes),
             (_, bytes) => keep_last(errors, &bytes),
         }
     }
@@ -305,7 +305,7 @@ impl Drop for KillOnDrop {
         if self.0.end().is_none() {
             self.0.signal(SIGKILL);
             // Processes that have left its group would wait for a reader.
-            [Stream::Output, Stream::Errors].into_iter().for_each(|stream| self.0.port().close_stream(stream));
+            [Stream::Stdout, Stream::Stderr].into_iter().for_each(|stream| self.0.port().close_stream(stream));
         }
     }
 }

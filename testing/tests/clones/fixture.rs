@@ -103,7 +103,7 @@ impl CloneFixture {
     pub fn output_until_wait(&mut self, running: &Running) -> String {
         self.rest(running);
         match running.port.receive() {
-            Some((Stream::Output, said)) => String::from_utf8_lossy(&said).into_owned(),
+            Some((Stream::Stdout, said)) => String::from_utf8_lossy(&said).into_owned(),
             other => panic!("{:?}", other.map(|(_, said)| String::from_utf8_lossy(&said).into_owned())),
         }
     }

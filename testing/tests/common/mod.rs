@@ -59,8 +59,8 @@ pub fn output_until_end(lab: &mut Lab, id: CellId, port: &ConsolePort) -> String
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     while let Some((stream, bytes)) = port.receive() {
         match stream {
-            Stream::Output => output.extend(bytes),
-            Stream::Errors => errors.extend(bytes),
+            Stream::Stdout => output.extend(bytes),
+            Stream::Stderr => errors.extend(bytes),
             Stream::Notes => panic!("nobody asked for notes"),
         }
     }

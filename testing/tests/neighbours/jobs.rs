@@ -36,7 +36,7 @@ fn start(jobs: &Jobs, command: &Command) -> Arc<Job> {
 fn output_of(job: &Job) -> (String, String, JobEnd) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     while let Some((stream, bytes)) = job.port().receive() {
-        if stream == Stream::Output { output.extend(bytes) } else { errors.extend(bytes) }
+        if stream == Stream::Stdout { output.extend(bytes) } else { errors.extend(bytes) }
     }
     let [output, errors] = [output, errors].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     (output, errors, job.wait())
@@ -113,7 +113,7 @@ fn large_transfers_pass_an_unread_job() {
     for _ in 0..100 {
         assert!(endless.port().receive().is_some_and(|(_, bytes)| bytes.starts_with(b"y\n") || bytes.starts_with(b"\ny")));
     }
-    endless.port().close_stream(Stream::Output);
+    endless.port().close_stream(Stream::Stdout);
     // The shell has become `yes`, or reports the signal that ended `yes`.
     assert!(matches!(endless.wait(), JobEnd::Signalled(13) | JobEnd::Exited(141)));
     // A program that does not read its input does not block anybody either.
@@ -128,7 +128,7 @@ fn signals_reach_a_job_and_its_cell_takes_it_along() {
     let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     let (first, jobs) = waiting(&world);
     let job = start(&jobs, &script("trap 'echo heard; exit 5' TERM; echo here; sleep 1000 & wait"));
-    assert_eq!(job.port().receive(), Some((Stream::Output, b"here\n".to_vec())));
+    assert_eq!(job.port().receive(), Some((Stream::Stdout, b"here\n".to_vec())));
     job.signal(15);
     assert_eq!(output_of(&job), ("heard\n".into(), String::new(), JobEnd::Exited(5)));
     let all: Vec<Arc<Job>> = (0..JOBS).map(|_| start(&jobs, &script("sleep 1000"))).collect();
@@ -156,7 +156,7 @@ fn clones_have_the_processes_of_jobs_and_jobs_of_their_own() {
     for as_it_stands in [false, true] {
         let (first, jobs) = waiting(&world);
         let job = start(&jobs, &script("echo here; while ! [ -e /tmp/go ]; do sleep 0.01; done; echo gone > /tmp/done; sleep 1000"));
-        assert_eq!(job.port().receive(), Some((Stream::Output, b"here\n".to_vec())));
+        assert_eq!(job.port().receive(), Some((Stream::Stdout, b"here\n".to_vec())));
         let frozen = world.freeze(&first, as_it_stands);
         assert_eq!(job.wait(), JobEnd::Lost);
         for _ in 0..2 {
@@ -182,7 +182,7 @@ fn files_are_read_and_written_without_a_program() {
     let job = start(&jobs, &file(Task::Read, "/tmp/made"));
     let mut received = Vec::new();
     while let Some((stream, bytes)) = job.port().receive() {
-        assert_eq!(stream, Stream::Output);
+        assert_eq!(stream, Stream::Stdout);
         received.extend(bytes);
     }
     assert!(received == bytes && job.wait() == JobEnd::Exited(0));

@@ -116,7 +116,7 @@ fn orders_and_signals_of_the_operator_are_not_for_clones() {
         let (jobs, mut carrier) = source.jobs();
         let first = jobs.start(&script("echo here")).expect("it is the first");
         source.carry(&mut carrier);
-        assert_eq!((first.end(), output_of(&first)), (Some(JobEnd::Exited(0)), vec![(Stream::Output, "here\n".into())]));
+        assert_eq!((first.end(), output_of(&first)), (Some(JobEnd::Exited(0)), vec![(Stream::Stdout, "here\n".into())]));
         source.give(b"\n");
         source.ask();
         // It has received all this, and is in the middle of freezing.
@@ -157,7 +157,7 @@ fn a_cell_that_need_not_freeze_any_more_goes_on() {
 fn unread_output_of_a_template_is_read_from_its_clones() {
     for is_asked in [true, false] {
         let Some(mut source) = TemplateSource::start("read line; echo gone; read line; echo $line", false, &[]) else { return };
-        source.port.close_stream(Stream::Output);
+        source.port.close_stream(Stream::Stdout);
         source.give(b"\n");
         if is_asked {
             source.ask()

@@ -20,7 +20,7 @@ fn an_unreadable_file_is_reported_at_once() {
     let job = jobs.start(&command).expect("it is the first");
     source.carry(&mut carrier);
     let last_error = "pando: /short: input/output error\n".to_owned();
-    assert_eq!((job.end(), output_of(&job)), (Some(JobEnd::Exited(1)), vec![(Stream::Errors, last_error)]));
+    assert_eq!((job.end(), output_of(&job)), (Some(JobEnd::Exited(1)), vec![(Stream::Stderr, last_error)]));
 }
 
 /// A request to start a shell script.

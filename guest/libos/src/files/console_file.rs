@@ -30,7 +30,7 @@ impl StandardStream {
     /// The console stream to which it writes.
     #[must_use]
     pub fn output(self) -> Stream {
-        if self == StandardStream::Errors { Stream::Errors } else { Stream::Output }
+        if self == StandardStream::Errors { Stream::Stderr } else { Stream::Stdout }
     }
 }
 

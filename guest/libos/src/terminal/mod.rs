@@ -105,8 +105,8 @@ impl Terminal {
     #[must_use]
     pub fn shows(&self, stream: Stream) -> bool {
         let bit = match stream {
-            Stream::Output => 1,
-            Stream::Errors => 2,
+            Stream::Stdout => 1,
+            Stream::Stderr => 2,
             Stream::Notes => return false,
         };
         self.raw && self.streams >> bit & 1 != 0
@@ -115,7 +115,7 @@ impl Terminal {
     /// The stream that echoes typed input.
     #[must_use]
     pub fn screen(&self) -> Stream {
-        if self.shows(Stream::Output) || !self.shows(Stream::Errors) { Stream::Output } else { Stream::Errors }
+        if self.shows(Stream::Stdout) || !self.shows(Stream::Stderr) { Stream::Stdout } else { Stream::Stderr }
     }
 
     /// Processes typed bytes.

@@ -201,10 +201,10 @@ fn print(system: &mut System, text: &str) {
     if system.unfinished.take_if(|thread| *thread != system.thread.number).is_some() {
         print(system, " <unfinished ...>\n");
     }
-    let output = if system.terminal.shows(Stream::Errors) { system.terminal.written(text.as_bytes()) } else { text.as_bytes().to_vec() };
+    let output = if system.terminal.shows(Stream::Stderr) { system.terminal.written(text.as_bytes()) } else { text.as_bytes().to_vec() };
     let mut rest = &output[..];
     while !rest.is_empty() {
-        match console::send_copy(Stream::Errors, rest) {
+        match console::send_copy(Stream::Stderr, rest) {
             Ok(sent) => rest = &rest[sent..],
             Err(IoError::Event) => system.process_events(),
             // The operator has closed the stream.

@@ -41,9 +41,9 @@ impl From<Fault> for IoError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// The standard output.
-    Output,
+    Stdout,
     /// The standard error stream.
-    Errors,
+    Stderr,
     /// A program's notes to the operator beside its streams.
     Notes,
 }

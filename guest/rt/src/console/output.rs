@@ -29,8 +29,8 @@ const SMALL: u64 = (SLOTS * SLOT) as u64;
 impl Stream {
     const fn tag(self) -> u32 {
         match self {
-            Stream::Output => OUTPUT,
-            Stream::Errors => ERRORS,
+            Stream::Stdout => OUTPUT,
+            Stream::Stderr => ERRORS,
             Stream::Notes => NOTES,
         }
     }
