@@ -81,13 +81,13 @@ impl System {
                 None => break,
                 Some(0) => self.terminal.ended = true,
                 Some(length) => {
-                    let Effects { echo, signals } = self.terminal.typed(&bytes[..length]);
+                    let Effects { echo, signals } = self.terminal.process_input(&bytes[..length]);
                     if !self.terminal.input.stopped {
                         self.wake(Channel::Output);
                     }
                     if !echo.is_empty() {
                         // A lost echo harms nobody.
-                        let _ = console::send_bytes(self.terminal.screen(), &echo);
+                        let _ = console::send_bytes(self.terminal.echo_stream(), &echo);
                     }
                     signals.into_iter().for_each(|signal| self.raise_in_foreground(signal));
                 }
@@ -264,7 +264,7 @@ impl System {
         let bytes = &mut bytes[..part.length() as usize];
         user::read(part.start(), bytes)?;
         self.wait(&[Channel::Output], NO_DEADLINE, |system| (!system.terminal.input.stopped).then_some(()))?;
-        let output = self.terminal.written(bytes);
+        let output = self.terminal.process_output(bytes);
         let mut rest = &output[..];
         while !rest.is_empty() {
             match console::send_copy(stream, rest) {

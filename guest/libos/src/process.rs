@@ -19,7 +19,7 @@ use crate::timers::Timers;
 use crate::user::NANOSECONDS;
 use crate::wait::Tid;
 use scheduling::Scheduling;
-use settings::Settings;
+use settings::PrctlSettings;
 
 /// Bytes of a thread's name with its zero byte.
 pub const NAME: usize = 16;
@@ -150,7 +150,7 @@ pub struct Process {
     /// Its scheduling settings.
     pub scheduling: Scheduling,
     /// Its settings of `prctl`.
-    pub settings: Settings,
+    pub settings: PrctlSettings,
     /// Its score for the out-of-memory killer (`oom_score_adj`). There is none, so the value is only stored.
     pub oom_score_adj: i16,
     /// The lowest value of that which it may set without `CAP_SYS_RESOURCE`.
@@ -189,7 +189,7 @@ impl Process {
             auxiliary: Vec::new(),
             limits: Limits::default(),
             scheduling: Scheduling::default(),
-            settings: Settings::default(),
+            settings: PrctlSettings::default(),
             oom_score_adj: 0,
             oom_score_adj_min: 0,
             loginuid: None,

@@ -192,7 +192,7 @@ fn write_slave(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool
         let part = range.part(0, PIECE as u64);
         let bytes = &mut bytes[..part.length() as usize];
         user::read(part.start(), bytes)?;
-        let output = pty.terminal.written(bytes);
+        let output = pty.terminal.process_output(bytes);
         pty.push_output(&output);
         system.wake(Channel::Terminal(id.0));
         skip(&mut left, part.length());

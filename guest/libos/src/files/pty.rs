@@ -140,7 +140,7 @@ impl Pty {
         let [master, slave] = &mut self.event_times;
         master.output();
         slave.input();
-        Some(self.terminal.typed(&keys))
+        Some(self.terminal.process_input(&keys))
     }
 
     /// Discards unread input.

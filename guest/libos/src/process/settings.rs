@@ -5,7 +5,7 @@ use crate::signals::Signal;
 
 /// Settings that a process makes for itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct PrctlSettings {
     /// Number of the signal that it gets when its parent ends; 0: none.
     pub death_signal: u32,
     /// It may be dumped.
@@ -18,11 +18,11 @@ pub struct Settings {
     pub no_huge_pages: bool,
 }
 
-impl Settings {
+impl PrctlSettings {
     /// The settings of a new child.
     #[must_use]
-    pub fn inherited(self) -> Settings {
-        Settings { death_signal: 0, is_subreaper: false, ..self }
+    pub fn inherited(self) -> PrctlSettings {
+        PrctlSettings { death_signal: 0, is_subreaper: false, ..self }
     }
 
     /// The signal that the process gets when its parent ends.
@@ -32,8 +32,8 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { death_signal: 0, dumpable: true, no_new_privileges: false, is_subreaper: false, no_huge_pages: false }
+impl Default for PrctlSettings {
+    fn default() -> PrctlSettings {
+        PrctlSettings { death_signal: 0, dumpable: true, no_new_privileges: false, is_subreaper: false, no_huge_pages: false }
     }
 }

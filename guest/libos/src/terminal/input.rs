@@ -65,7 +65,7 @@ pub struct Input {
 
 impl Input {
     /// Processes typed bytes.
-    pub fn typed(&mut self, settings: &Settings, bytes: &[u8], effects: &mut Effects) {
+    pub fn process_input(&mut self, settings: &Settings, bytes: &[u8], effects: &mut Effects) {
         self.previous_cursor = self.cursor;
         for &byte in bytes {
             self.key(settings, byte, effects);

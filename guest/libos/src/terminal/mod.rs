@@ -114,19 +114,19 @@ impl Terminal {
 
     /// The stream that echoes typed input.
     #[must_use]
-    pub fn screen(&self) -> Stream {
+    pub fn echo_stream(&self) -> Stream {
         if self.shows(Stream::Stdout) || !self.shows(Stream::Stderr) { Stream::Stdout } else { Stream::Stderr }
     }
 
     /// Processes typed bytes.
-    pub fn typed(&mut self, bytes: &[u8]) -> Effects {
+    pub fn process_input(&mut self, bytes: &[u8]) -> Effects {
         let mut effects = Effects::default();
-        self.input.typed(&self.settings, bytes, &mut effects);
+        self.input.process_input(&self.settings, bytes, &mut effects);
         effects
     }
 
     /// Processes written bytes for display.
-    pub fn written(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub fn process_output(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut output = Vec::with_capacity(bytes.len());
         for &byte in bytes {
             self.input.cursor.write(&self.settings, byte, &mut output);

@@ -184,9 +184,9 @@ pub(super) const TIMER_FILE_SET: Flags =
     Flags { choice: NO_CHOICE, bits: &[(1, "TFD_TIMER_ABSTIME"), (2, "TFD_TIMER_CANCEL_ON_SET")], unknown: "TFD_???" };
 pub(super) const SIGNAL_FILE: Flags =
     Flags { choice: NO_CHOICE, bits: &[(0o2_000_000, "SFD_CLOEXEC"), (0o4000, "SFD_NONBLOCK")], unknown: "SFD_???" };
-pub(super) const NOTES_FILE: Flags =
+pub(super) const INOTIFY_INIT: Flags =
     Flags { choice: NO_CHOICE, bits: &[(0o2_000_000, "IN_CLOEXEC"), (0o4000, "IN_NONBLOCK")], unknown: "IN_???" };
-pub(super) const NOTES: Flags = Flags {
+pub(super) const INOTIFY_MASK: Flags = Flags {
     choice: NO_CHOICE,
     bits: &[
         (1, "IN_ACCESS"),

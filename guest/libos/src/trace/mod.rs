@@ -201,7 +201,8 @@ fn print(system: &mut System, text: &str) {
     if system.unfinished.take_if(|thread| *thread != system.thread.number).is_some() {
         print(system, " <unfinished ...>\n");
     }
-    let output = if system.terminal.shows(Stream::Stderr) { system.terminal.written(text.as_bytes()) } else { text.as_bytes().to_vec() };
+    let output =
+        if system.terminal.shows(Stream::Stderr) { system.terminal.process_output(text.as_bytes()) } else { text.as_bytes().to_vec() };
     let mut rest = &output[..];
     while !rest.is_empty() {
         match console::send_copy(Stream::Stderr, rest) {

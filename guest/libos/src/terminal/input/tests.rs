@@ -54,10 +54,12 @@ fn act(terminal: &mut Terminal, action: &str) -> (String, String) {
             Default::default()
         }
         ["type", typed, "shows", shown] => {
-            let echo = hexadecimal(&terminal.typed(&bytes(typed)).echo);
+            let echo = hexadecimal(&terminal.process_input(&bytes(typed)).echo);
             (shown.to_string(), or(&echo, "-").to_string())
         }
-        ["write", written, "shows", shown] => (shown.to_string(), or(&hexadecimal(&terminal.written(&bytes(written))), "-").to_string()),
+        ["write", written, "shows", shown] => {
+            (shown.to_string(), or(&hexadecimal(&terminal.process_output(&bytes(written))), "-").to_string())
+        }
         ["of", readable, "read", room, "gives", wanted] => {
             let before = terminal.input.readable(&terminal.settings);
             let read = terminal.read(room.parse().expect("a number"));
@@ -93,37 +95,37 @@ fn it_matches_the_recorded_behaviour_of_linux() {
 #[test]
 fn typed_signals_flush_the_input_unless_noflsh_is_set() {
     let mut fresh = terminal();
-    assert_eq!(fresh.typed(b"abc\nd").echo, b"abc\r\nd");
-    let effects = fresh.typed(b"ef\x03\x1c\x1a");
+    assert_eq!(fresh.process_input(b"abc\nd").echo, b"abc\r\nd");
+    let effects = fresh.process_input(b"ef\x03\x1c\x1a");
     assert_eq!(effects, Effects { echo: b"^Z".to_vec(), signals: [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP].to_vec() });
     assert!(!fresh.is_ready());
     set_local(&mut fresh, Settings::default().local | NOFLSH);
-    assert_eq!(fresh.typed(b"abc\n\x03").signals, [Signal::SIGINT]);
+    assert_eq!(fresh.process_input(b"abc\n\x03").signals, [Signal::SIGINT]);
     assert_eq!(fresh.read(100), Some(b"abc\n".to_vec()));
     set_local(&mut fresh, 0);
-    assert_eq!(fresh.typed(b"\x03"), Effects::default());
+    assert_eq!(fresh.process_input(b"\x03"), Effects::default());
     assert_eq!(fresh.read(100), Some(b"\x03".to_vec()));
 }
 
 #[test]
 fn output_is_held_back_between_two_characters() {
     let mut terminal = terminal();
-    assert_eq!(terminal.typed(b"\x13"), Effects::default());
+    assert_eq!(terminal.process_input(b"\x13"), Effects::default());
     assert!(terminal.input.stopped);
-    terminal.typed(b"\x11");
+    terminal.process_input(b"\x11");
     assert!(!terminal.input.stopped && !terminal.is_ready());
 }
 
 #[test]
 fn a_line_that_is_too_long_can_be_ended() {
     let mut terminal = terminal();
-    terminal.typed(&[b'x'; 2 * TYPED_MAX]);
+    terminal.process_input(&[b'x'; 2 * TYPED_MAX]);
     assert!(!terminal.is_ready() && terminal.input.room(&terminal.settings) > 0);
-    terminal.typed(b"y\n");
+    terminal.process_input(b"y\n");
     let line = terminal.read(2 * TYPED_MAX).expect("a line");
     assert_eq!((line.len(), &line[line.len() - 2..]), (TYPED_MAX, &b"x\n"[..]));
     set_local(&mut terminal, 0);
-    terminal.typed(&[b'x'; 2 * TYPED_MAX]);
+    terminal.process_input(&[b'x'; 2 * TYPED_MAX]);
     assert_eq!((terminal.input.readable(&terminal.settings), terminal.input.room(&terminal.settings)), (TYPED_MAX, 0));
 }
 
@@ -139,7 +141,7 @@ fn a_reader_of_several_bytes_is_ready_with_all_of_them_or_with_one_where_a_time_
         terminal.set(terminal.settings.with_bytes(&bytes));
         assert!(!terminal.is_ready());
         let found = [&b"a"[..], b"bc"].map(|keys| {
-            terminal.typed(keys);
+            terminal.process_input(keys);
             terminal.is_ready()
         });
         assert_eq!(found, ready, "VTIME {time}");
@@ -158,7 +160,7 @@ proptest! {
             let mut settings = terminal.settings;
             (settings.input, settings.output, settings.local) = (input, output, local);
             terminal.set(settings);
-            terminal.typed(&keys);
+            terminal.process_input(&keys);
             let before = terminal.input.readable(&terminal.settings);
             if let Some(read) = terminal.read(room) {
                 prop_assert!(read.len() <= room.min(before));
