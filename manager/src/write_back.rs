@@ -106,7 +106,7 @@ impl WritableVolumes {
         self,
         kernel: &Kernel,
         cell: CellId,
-        most: u64,
+        max: u64,
         mounts: LiveMounts,
     ) -> Result<Option<RunningWriteBack>, WriteBackError> {
         if self.is_empty() && mounts.is_empty() {
@@ -116,7 +116,7 @@ impl WritableVolumes {
         let (names, exports) = self.list.into_iter().map(|(name, _, export)| (name, export)).unzip();
         Ok(Some(RunningWriteBack {
             names,
-            thread: WriteBack::start(channel, exports, self.replaced, most, mounts).map_err(WriteBackError::Thread)?,
+            thread: WriteBack::start(channel, exports, self.replaced, max, mounts).map_err(WriteBackError::Thread)?,
         }))
     }
 }

@@ -176,9 +176,9 @@ fn string(address: u64) -> Result<Vec<u8>, Errno> {
 }
 
 /// Reads the bytes from an address to the end of its page, as far as there is room. Returns their number.
-fn string_piece(from: u64, room: &mut [u8]) -> Result<usize, Errno> {
-    let bytes = room.len().min((PAGE_SIZE - from % PAGE_SIZE) as usize);
-    user::read(from, &mut room[..bytes])?;
+fn string_piece(from: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let bytes = buffer.len().min((PAGE_SIZE - from % PAGE_SIZE) as usize);
+    user::read(from, &mut buffer[..bytes])?;
     Ok(bytes)
 }
 

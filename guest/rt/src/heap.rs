@@ -45,10 +45,9 @@ struct Pieces {
 impl Pieces {
     /// Maps a piece of at least `least` bytes. Returns its address and size. Once there are some, it uses large pages
     /// if there is memory for them.
-    fn map(&mut self, least: u64) -> Result<(u64, u64), ()> {
+    fn map(&mut self, min: u64) -> Result<(u64, u64), ()> {
         let large = self.next.next_multiple_of(LARGE_PAGE_SIZE);
-        let pieces =
-            [(large, least.next_multiple_of(LARGE_PAGE_SIZE), true), (self.next, least.max(PIECE).next_multiple_of(PAGE_SIZE), false)];
+        let pieces = [(large, min.next_multiple_of(LARGE_PAGE_SIZE), true), (self.next, min.max(PIECE).next_multiple_of(PAGE_SIZE), false)];
         let is_grown = self.next >= START + LARGE_PAGE_SIZE;
         for (address, bytes, large) in pieces.into_iter().filter(|(.., large)| is_grown || !large) {
             if address + bytes > LAST {

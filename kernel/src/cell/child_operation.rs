@@ -426,8 +426,8 @@ fn memory_quota(pages: u64) -> PageCount {
     PageCount(pages.min(u32::MAX.into()))
 }
 
-fn caller_bytes(address: u64, bytes: u64, most: u64) -> Result<CallerBytes, Refusal> {
-    if bytes > most { Err(Refusal::BadArgument) } else { Ok(CallerBytes { address, count: bytes as usize }) }
+fn caller_bytes(address: u64, bytes: u64, max: u64) -> Result<CallerBytes, Refusal> {
+    if bytes > max { Err(Refusal::BadArgument) } else { Ok(CallerBytes { address, count: bytes as usize }) }
 }
 
 fn decode_limit(kind: u64, value: u64) -> Result<Operation, Refusal> {

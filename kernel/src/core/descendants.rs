@@ -26,12 +26,12 @@ impl Kernel {
 impl State {
     /// The first `most` of the living descendants of a cell, parents before their children. Visits no more than [`DESCENDANTS_LISTED`]
     /// children, ended ones included.
-    pub(super) fn descendants(&mut self, id: CellId, most: usize) -> Vec<DescendantRecord> {
+    pub(super) fn descendants(&mut self, id: CellId, max: usize) -> Vec<DescendantRecord> {
         let mut visits_left = DESCENDANTS_LISTED;
         let mut listed = Vec::new();
         let mut waiting = self.children_of(id, 1, &mut visits_left);
         while let Some((child, depth)) = waiting.pop()
-            && listed.len() < most
+            && listed.len() < max
         {
             let Some((live, frames)) = self.living(child) else { continue };
             let used = frames.usage(live.cell.memory.account()).used.0;

@@ -144,10 +144,10 @@ impl HostPort {
     }
 
     /// Takes up to `most` frames from its queue.
-    pub fn receive(&self, most: usize) -> Vec<Bytes> {
+    pub fn receive(&self, max: usize) -> Vec<Bytes> {
         let Some(shared) = self.shared.upgrade() else { return Vec::new() };
         let mut state = shared.lock();
-        std::iter::from_fn(|| state.networks.take(self.port)).take(most).collect()
+        std::iter::from_fn(|| state.networks.take(self.port)).take(max).collect()
     }
 
     /// Its traffic counters.
@@ -175,10 +175,10 @@ pub struct PacketCapture {
 
 impl PacketCapture {
     /// Takes up to `most` frames, oldest first, each with the time at which the switch carried it, since 1970.
-    pub fn receive(&self, most: usize) -> Vec<(Duration, Bytes)> {
+    pub fn receive(&self, max: usize) -> Vec<(Duration, Bytes)> {
         let Some(shared) = self.shared.upgrade() else { return Vec::new() };
         let mut state = shared.lock();
-        let frames = std::iter::from_fn(|| state.networks.take_captured(self.id)).take(most);
+        let frames = std::iter::from_fn(|| state.networks.take_captured(self.id)).take(max);
         frames.map(|(moment, frame)| (self.epoch + Duration::from_nanos(moment.0), frame)).collect()
     }
 

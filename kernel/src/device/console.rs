@@ -279,10 +279,10 @@ impl ConsolePort {
     }
 
     /// At most `most` bytes of the next output, which stay the next output.
-    pub(crate) fn peek(&self, most: usize) -> ConsoleOutput {
+    pub(crate) fn peek(&self, max: usize) -> ConsoleOutput {
         let buffers = self.lock();
         match buffers.output.front() {
-            Some((stream, bytes)) => ConsoleOutput::Bytes(*stream, bytes[..bytes.len().min(most)].to_vec()),
+            Some((stream, bytes)) => ConsoleOutput::Bytes(*stream, bytes[..bytes.len().min(max)].to_vec()),
             None if buffers.output_closed => ConsoleOutput::End,
             None => ConsoleOutput::Nothing,
         }
@@ -343,9 +343,9 @@ impl ConsolePort {
     }
 
     /// Takes up to `most` bytes of input. The second value is `true` if the input has ended with them.
-    pub fn take_input(&self, most: usize) -> (Vec<u8>, bool) {
+    pub fn take_input(&self, max: usize) -> (Vec<u8>, bool) {
         let mut buffers = self.lock();
-        let count = buffers.input.len().min(most);
+        let count = buffers.input.len().min(max);
         let bytes: Vec<u8> = buffers.input.drain(..count).collect();
         let is_last = buffers.input.is_empty() && buffers.input_closed;
         if count > 0 {

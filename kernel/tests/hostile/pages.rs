@@ -28,9 +28,9 @@ fn word(random: &mut fastrand::Rng) -> u64 {
 }
 
 /// Stores to random words of a page.
-fn scribble(asm: &mut Asm, random: &mut fastrand::Rng, page: u64, words: u32, most: u32) {
+fn scribble(asm: &mut Asm, random: &mut fastrand::Rng, page: u64, words: u32, max: u32) {
     asm.mov_imm(Rbx, page);
-    for _ in 0..random.u32(1..=most) {
+    for _ in 0..random.u32(1..=max) {
         asm.mov_imm(Rax, word(random)).store(Rbx, random.u32(0..words) as i32 * 8, Rax);
     }
 }
@@ -49,14 +49,14 @@ fn exit_somehow(asm: &mut Asm, random: &mut fastrand::Rng) {
     };
 }
 
-fn nonsense(page: u64, words: u32, most: u32) {
+fn nonsense(page: u64, words: u32, max: u32) {
     let seed = crate::random::seed();
     for mut harness in Harness::both() {
         for number in 0..u64::from(repetitions(60, 300, 50_000)) {
             let mut random = fastrand::Rng::with_seed(seed.wrapping_add(number));
             let hostile = HostileCell::assembled(format!("page {page:#x}, seed {seed}, program {number}"), |asm| {
                 for _ in 0..random.u8(1..6) {
-                    scribble(asm, &mut random, page, words, most);
+                    scribble(asm, &mut random, page, words, max);
                     exit_somehow(asm, &mut random);
                 }
                 asm.call_kernel(exit(1));

@@ -20,13 +20,13 @@ impl<'a> ChannelReader<'a> {
 }
 
 impl Read for ChannelReader<'_> {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.read == self.piece.len() {
             let Some((_, piece)) = self.channel.receive() else { return Ok(0) };
             (self.piece, self.read) = (piece, 0);
         }
-        let count = room.len().min(self.piece.len() - self.read);
-        room[..count].copy_from_slice(&self.piece[self.read..self.read + count]);
+        let count = buffer.len().min(self.piece.len() - self.read);
+        buffer[..count].copy_from_slice(&self.piece[self.read..self.read + count]);
         self.read += count;
         Ok(count)
     }

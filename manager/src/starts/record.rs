@@ -80,9 +80,9 @@ impl Record {
     }
 
     /// Whether it is a common record that starts of this command do not change: it was learned from it, or from `most` others.
-    pub(super) fn is_learned_from(&self, command: &[u8], most: u32) -> bool {
+    pub(super) fn is_learned_from(&self, command: &[u8], max: u32) -> bool {
         match &self.origin {
-            Origin::Common { commands } => commands.len() >= most as usize || commands.iter().any(|known| known == command),
+            Origin::Common { commands } => commands.len() >= max as usize || commands.iter().any(|known| known == command),
             Origin::Complete | Origin::Incomplete => false,
         }
     }

@@ -24,8 +24,8 @@ impl GdbLink {
     ///
     /// # Errors
     /// They cannot be read.
-    pub(super) fn read(&mut self, most: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; most];
+    pub(super) fn read(&mut self, max: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; max];
         let count = match self {
             GdbLink::Streams => std::io::stdin().lock().read(&mut bytes)?,
             GdbLink::Socket(socket) => socket.read(&mut bytes)?,

@@ -51,16 +51,16 @@ impl SwapFile {
     }
 
     /// Free pages: the next `most` consecutive ones, or the longest run if all are shorter. Empty: all are in use.
-    pub(super) fn find_free(&self, most: usize) -> Range<u32> {
+    pub(super) fn find_free(&self, max: usize) -> Range<u32> {
         let mut longest = 0..0;
         for part in [self.hand..self.used.len(), 0..self.hand] {
             let mut page = part.start;
             while page < part.end {
-                let count = self.used[page..part.end].iter().take(most).take_while(|used| !**used).count();
+                let count = self.used[page..part.end].iter().take(max).take_while(|used| !**used).count();
                 if count > longest.len() {
                     longest = page..page + count;
                 }
-                if count == most {
+                if count == max {
                     return longest.start as u32..longest.end as u32;
                 }
                 page += count + 1;
@@ -84,8 +84,8 @@ impl SwapFile {
     }
 
     /// Number of pages in use from `first` on, at most `most`.
-    pub(super) fn used_from(&self, first: u32, most: u64) -> u64 {
-        self.used.iter().skip(first as usize).take(most as usize).take_while(|used| **used).count() as u64
+    pub(super) fn used_from(&self, first: u32, max: u64) -> u64 {
+        self.used.iter().skip(first as usize).take(max as usize).take_while(|used| **used).count() as u64
     }
 
     /// Loads the content of pages.

@@ -140,15 +140,15 @@ async fn receive(
 }
 
 impl Read for Archive {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.rest.is_empty() {
             match self.pieces.recv() {
                 Ok(piece) => self.rest = piece?,
                 Err(_) => return Ok(0),
             }
         }
-        let count = room.len().min(self.rest.len());
-        room[..count].copy_from_slice(&self.rest.split_to(count));
+        let count = buffer.len().min(self.rest.len());
+        buffer[..count].copy_from_slice(&self.rest.split_to(count));
         Ok(count)
     }
 }

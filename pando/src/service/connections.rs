@@ -109,17 +109,17 @@ impl UnauthenticatedConnection {
 }
 
 /// Accepts and serves connections forever, at most `most` at a time.
-pub(super) async fn serve_clients(listener: impl Accept, router: Router, most: usize) -> io::Result<()> {
-    serve(listener, router, most, None).await
+pub(super) async fn serve_clients(listener: impl Accept, router: Router, max: usize) -> io::Result<()> {
+    serve(listener, router, max, None).await
 }
 
 /// The same for clients with tokens. If there are too many, the first that has not shown a token is disconnected for another.
-pub(super) async fn serve_token_clients(listener: impl Accept, router: Router, most: usize) -> io::Result<()> {
-    serve(listener, router, most, Some(Arc::default())).await
+pub(super) async fn serve_token_clients(listener: impl Accept, router: Router, max: usize) -> io::Result<()> {
+    serve(listener, router, max, Some(Arc::default())).await
 }
 
-async fn serve(listener: impl Accept, router: Router, most: usize, unknown: Option<Arc<UnauthenticatedClients>>) -> io::Result<()> {
-    let (permits, refusals) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(REFUSALS)));
+async fn serve(listener: impl Accept, router: Router, max: usize, unknown: Option<Arc<UnauthenticatedClients>>) -> io::Result<()> {
+    let (permits, refusals) = (Arc::new(Semaphore::new(max)), Arc::new(Semaphore::new(REFUSALS)));
     loop {
         let stream = match listener.next().await {
             Ok(stream) => stream,
@@ -155,7 +155,7 @@ async fn serve(listener: impl Accept, router: Router, most: usize, unknown: Opti
         } else if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
             tokio::spawn(async move {
                 // A client that does not read it is disconnected all the same.
-                let _ = timeout(REFUSAL_TIME, refuse(stream, most)).await;
+                let _ = timeout(REFUSAL_TIME, refuse(stream, max)).await;
                 drop(permit);
             });
         }
@@ -174,9 +174,9 @@ async fn wait_for_disconnect(must_end: Option<oneshot::Receiver<()>>) {
 }
 
 /// Answers that there are too many connections.
-async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, most: usize) -> io::Result<()> {
+async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, max: usize) -> io::Result<()> {
     let message = format!(
-        "all {most} connections of this service are in use: close some, or start it with a higher limit of open files (`ulimit -n`)"
+        "all {max} connections of this service are in use: close some, or start it with a higher limit of open files (`ulimit -n`)"
     );
     let body = serde_json::json!({ "problem": "too-many-connections", "message": message }).to_string();
     let length = body.len();

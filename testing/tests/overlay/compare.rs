@@ -216,11 +216,11 @@ impl ComparedTrees {
     }
 
     /// Lists at most `most` names of the overlay's root from a position on, each with the position after it.
-    pub(crate) fn names(&self, position: u64, most: usize) -> Vec<(String, u64)> {
+    pub(crate) fn names(&self, position: u64, max: usize) -> Vec<(String, u64)> {
         let mut names = Vec::new();
         let take = |listed: pando_libos::files::tree::DirectoryEntry<'_>| {
             names.push((String::from_utf8_lossy(listed.name).into_owned(), listed.next));
-            names.len() < most
+            names.len() < max
         };
         self.files.list(self.files.current.root, position, take).expect("the root is a directory");
         names

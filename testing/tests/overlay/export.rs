@@ -27,7 +27,7 @@ impl Channel for DirectChannel<'_> {
         self.said.extend(bytes);
     }
 
-    fn receive(&mut self, room: &mut [u8]) -> usize {
+    fn receive(&mut self, buffer: &mut [u8]) -> usize {
         if self.answers.is_empty() {
             let directory = open(self.host, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
             let said = std::mem::take(&mut self.said);
@@ -37,8 +37,8 @@ impl Channel for DirectChannel<'_> {
             });
             self.reports.push(report);
         }
-        let count = room.len().min(self.answers.len());
-        room[..count].copy_from_slice(&self.answers[..count]);
+        let count = buffer.len().min(self.answers.len());
+        buffer[..count].copy_from_slice(&self.answers[..count]);
         self.answers.drain(..count);
         count
     }
@@ -100,8 +100,8 @@ impl Channel for CountingChannel<'_, '_> {
         self.0.send(bytes);
     }
 
-    fn receive(&mut self, room: &mut [u8]) -> usize {
-        self.0.receive(room)
+    fn receive(&mut self, buffer: &mut [u8]) -> usize {
+        self.0.receive(buffer)
     }
 }
 
@@ -138,9 +138,9 @@ impl Channel for RecordingChannel {
         self.0.extend(bytes);
     }
 
-    fn receive(&mut self, room: &mut [u8]) -> usize {
-        room.fill(0);
-        room.len()
+    fn receive(&mut self, buffer: &mut [u8]) -> usize {
+        buffer.fill(0);
+        buffer.len()
     }
 }
 

@@ -75,11 +75,11 @@ pub(super) fn read(system: &System, id: SocketId, from: ControlBuffer, sender: P
 }
 
 /// A number within bounds; -1 means the default.
-fn number(payload: ControlBuffer, least: i32, most: i32) -> Result<i32, Errno> {
+fn number(payload: ControlBuffer, min: i32, max: i32) -> Result<i32, Errno> {
     if payload.length != 4 {
         return Err(Errno::EINVAL);
     }
-    Some(word32(payload.start)?.cast_signed()).filter(|number| (least..=most).contains(number)).ok_or(Errno::EINVAL)
+    Some(word32(payload.start)?.cast_signed()).filter(|number| (min..=max).contains(number)).ok_or(Errno::EINVAL)
 }
 
 /// Adds the passed files.

@@ -194,8 +194,8 @@ fn swap_buffer(address: u64, pages: u64) -> Result<UserRange, Errno> {
 }
 
 /// A buffer of zeros, of at most `most` bytes.
-pub(super) fn buffer(bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
-    if bytes > most {
+pub(super) fn buffer(bytes: u64, max: u64) -> Result<Vec<u8>, Errno> {
+    if bytes > max {
         return Err(Errno::EINVAL);
     }
     let mut buffer = Vec::new();
@@ -205,8 +205,8 @@ pub(super) fn buffer(bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
 }
 
 /// The program's bytes.
-pub(super) fn copied(address: u64, bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
-    let mut buffer = buffer(bytes, most)?;
+pub(super) fn copied(address: u64, bytes: u64, max: u64) -> Result<Vec<u8>, Errno> {
+    let mut buffer = buffer(bytes, max)?;
     user::read(address, &mut buffer)?;
     Ok(buffer)
 }

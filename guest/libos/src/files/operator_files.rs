@@ -90,8 +90,8 @@ impl Files {
 
     /// Copies output of a pseudo terminal without consuming it. Returns how many bytes.
     #[must_use]
-    pub fn peek_terminal(&self, id: PtyId, room: &mut [u8]) -> usize {
-        self.ptys.get(id).map_or(0, |pty| pty.peek_output(room))
+    pub fn peek_terminal(&self, id: PtyId, buffer: &mut [u8]) -> usize {
+        self.ptys.get(id).map_or(0, |pty| pty.peek_output(buffer))
     }
 
     /// Consumes output of a pseudo terminal that was copied before.
@@ -138,8 +138,8 @@ impl Files {
 
     /// Copies the content of a pipe without consuming it. Returns how many bytes.
     #[must_use]
-    pub fn peek(&self, pipe: PipeId, room: &mut [u8]) -> usize {
-        self.pipes.get(pipe).map_or(0, |pipe| pipe.peek(0, room))
+    pub fn peek(&self, pipe: PipeId, buffer: &mut [u8]) -> usize {
+        self.pipes.get(pipe).map_or(0, |pipe| pipe.peek(0, buffer))
     }
 
     /// Consumes bytes of a pipe that were copied before.

@@ -116,13 +116,13 @@ impl Pipe {
     }
 
     /// Copies its content from `offset` on without consuming it. Returns how many bytes.
-    pub fn peek(&self, offset: usize, room: &mut [u8]) -> usize {
+    pub fn peek(&self, offset: usize, buffer: &mut [u8]) -> usize {
         let (mut skipped, mut done) = (offset, 0);
         for page in &self.pages {
             let unread = page.unread();
             let piece = unread.get(skipped..).unwrap_or_default();
-            let bytes = piece.len().min(room.len() - done);
-            room[done..done + bytes].copy_from_slice(&piece[..bytes]);
+            let bytes = piece.len().min(buffer.len() - done);
+            buffer[done..done + bytes].copy_from_slice(&piece[..bytes]);
             skipped = skipped.saturating_sub(unread.len());
             done += bytes;
         }

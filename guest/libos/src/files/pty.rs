@@ -95,9 +95,9 @@ impl Pty {
     }
 
     /// Copies output for the libOS's own master, which is not in packet mode, without consuming it. Returns how many bytes.
-    pub fn peek_output(&self, room: &mut [u8]) -> usize {
-        let length = room.len().min(self.output.len());
-        room.iter_mut().zip(&self.output).for_each(|(room, byte)| *room = *byte);
+    pub fn peek_output(&self, buffer: &mut [u8]) -> usize {
+        let length = buffer.len().min(self.output.len());
+        buffer.iter_mut().zip(&self.output).for_each(|(buffer, byte)| *buffer = *byte);
         length
     }
 

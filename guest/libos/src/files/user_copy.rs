@@ -72,10 +72,10 @@ pub(super) fn each(ranges: &[UserRange], mut step: impl FnMut(UserRange, u64) ->
 }
 
 /// The content of several ranges, up to so many bytes.
-pub(super) fn gather(ranges: &[UserRange], most: usize) -> Result<Vec<u8>, Errno> {
+pub(super) fn gather(ranges: &[UserRange], max: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     for range in ranges {
-        let (start, length) = (bytes.len(), (range.length() as usize).min(most - bytes.len()));
+        let (start, length) = (bytes.len(), (range.length() as usize).min(max - bytes.len()));
         bytes.try_reserve(length).map_err(|_| Errno::ENOMEM)?;
         bytes.resize(start + length, 0);
         user::read(range.start(), &mut bytes[start..])?;

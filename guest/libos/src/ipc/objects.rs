@@ -165,9 +165,9 @@ impl<T> Objects<T> {
     ///
     /// # Errors
     /// `ENOSPC`: the limit is reached.
-    pub fn next_number(&self, most: usize) -> Result<u32, Errno> {
+    pub fn next_number(&self, max: usize) -> Result<u32, Errno> {
         let free = self.free.first().copied().unwrap_or(self.end);
-        if free as usize >= most {
+        if free as usize >= max {
             return Err(Errno::ENOSPC);
         }
         let sequence = if self.last.is_some_and(|last| free <= last) { (self.sequence + 1) % SEQUENCES } else { self.sequence };

@@ -76,9 +76,9 @@ impl File {
     ///
     /// # Errors
     /// `EIO`.
-    pub fn peek(&mut self, files: &mut Files, room: &mut [u8]) -> Result<usize, Errno> {
+    pub fn peek(&mut self, files: &mut Files, buffer: &mut [u8]) -> Result<usize, Errno> {
         let (fd, offset) = (self.fd, self.offset);
-        files.with_current(&mut self.process_files, |files| files.kernel_read(fd, offset, room))
+        files.with_current(&mut self.process_files, |files| files.kernel_read(fd, offset, buffer))
     }
 
     /// Advances by so many bytes.

@@ -45,11 +45,11 @@ impl FileTask {
     ///
     /// # Errors
     /// `EIO`, `ENOSPC`.
-    pub fn peek(&mut self, files: &mut Files, room: &mut [u8]) -> Result<usize, Errno> {
+    pub fn peek(&mut self, files: &mut Files, buffer: &mut [u8]) -> Result<usize, Errno> {
         match self {
-            FileTask::File(file) => file.peek(files, room),
-            FileTask::Layer(archive) => archive.peek(files, room),
-            FileTask::Watch(watch) => watch.peek(files, room),
+            FileTask::File(file) => file.peek(files, buffer),
+            FileTask::Layer(archive) => archive.peek(files, buffer),
+            FileTask::Watch(watch) => watch.peek(files, buffer),
         }
     }
 

@@ -70,15 +70,15 @@ impl WatchTask {
     ///
     /// # Errors
     /// `EBADF`, `ENOSPC`.
-    pub fn peek(&mut self, files: &mut Files, room: &mut [u8]) -> Result<usize, Errno> {
+    pub fn peek(&mut self, files: &mut Files, buffer: &mut [u8]) -> Result<usize, Errno> {
         if self.read == self.bytes.len() {
             self.bytes.clear();
             self.read = 0;
             self.take_events(files)?;
         }
         let ready = &self.bytes[self.read..];
-        let count = ready.len().min(room.len());
-        room[..count].copy_from_slice(&ready[..count]);
+        let count = ready.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&ready[..count]);
         Ok(count)
     }
 

@@ -44,9 +44,9 @@ impl Answers {
     }
 
     /// Copies unread bytes.
-    fn copy(&mut self, room: &mut [u8]) -> usize {
-        let count = room.len().min(self.end - self.start);
-        room[..count].copy_from_slice(&self.bytes[self.start..self.start + count]);
+    fn copy(&mut self, buffer: &mut [u8]) -> usize {
+        let count = buffer.len().min(self.end - self.start);
+        buffer[..count].copy_from_slice(&self.bytes[self.start..self.start + count]);
         self.start += count;
         if self.start == self.end {
             // The kernel fills it at the next exit, if there is more.
@@ -67,7 +67,7 @@ pub fn send(bytes: &[u8]) {
 }
 
 /// Waits for the operator's next bytes. Returns their number; 0 only without room, or once the operator will send no more.
-pub fn receive(room: &mut [u8]) -> usize {
+pub fn receive(buffer: &mut [u8]) -> usize {
     ANSWERS.0.with(|answers| {
         if answers.start == answers.end {
             let number = answers.post();
@@ -77,13 +77,13 @@ pub fn receive(room: &mut [u8]) -> usize {
                 return 0;
             }
         }
-        answers.copy(room)
+        answers.copy(buffer)
     })
 }
 
 /// Reads the operator's next bytes, without waiting. `None`: there are none yet, and [`pando_abi::Event::Console`] announces them. 0: the
 /// operator will send no more.
-pub fn try_receive(room: &mut [u8]) -> Option<usize> {
+pub fn try_receive(buffer: &mut [u8]) -> Option<usize> {
     ANSWERS.0.with(|answers| {
         if answers.start == answers.end {
             let is_new = answers.posted.is_none();
@@ -97,6 +97,6 @@ pub fn try_receive(room: &mut [u8]) -> Option<usize> {
                 return Some(0);
             }
         }
-        Some(answers.copy(room))
+        Some(answers.copy(buffer))
     })
 }

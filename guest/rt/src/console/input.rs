@@ -144,14 +144,14 @@ pub fn input_ready(deadline: u64) -> bool {
 
 /// Reads available bytes without waiting; 0: the input has ended. `None`: none are available, and event
 /// [`pando_abi::Event::Console`] announces the next ones.
-pub fn take(room: &mut [u8]) -> Option<usize> {
+pub fn take(buffer: &mut [u8]) -> Option<usize> {
     INPUT.0.with(|input| {
         if !input.fill(0) {
             return None;
         }
         let State::Filled { start, end } = input.states[input.next] else { return Some(0) };
-        let bytes = room.len().min(end - start);
-        room[..bytes].copy_from_slice(&input.buffers[input.next][start..start + bytes]);
+        let bytes = buffer.len().min(end - start);
+        buffer[..bytes].copy_from_slice(&input.buffers[input.next][start..start + bytes]);
         input.advance(bytes);
         Some(bytes)
     })

@@ -136,13 +136,13 @@ fn ring_after_pause() {
 }
 
 /// Copies from the ranges as much as fits.
-fn take(ranges: &mut Peekable<impl Iterator<Item = UserRange>>, room: &mut [u8]) -> (usize, Option<IoError>) {
+fn take(ranges: &mut Peekable<impl Iterator<Item = UserRange>>, buffer: &mut [u8]) -> (usize, Option<IoError>) {
     let mut filled = 0;
-    while filled < room.len() {
+    while filled < buffer.len() {
         let Some(range) = ranges.peek_mut() else { break };
-        let piece = range.part(0, (room.len() - filled) as u64);
+        let piece = range.part(0, (buffer.len() - filled) as u64);
         let end = filled + piece.length() as usize;
-        if user::read(piece.start(), &mut room[filled..end]).is_err() {
+        if user::read(piece.start(), &mut buffer[filled..end]).is_err() {
             return (filled, Some(IoError::Fault));
         }
         filled = end;

@@ -28,9 +28,9 @@ impl ConsoleChunk {
 /// Functions for images of cells.
 impl ConsolePort {
     /// At most `most` bytes of output and input, output first, after the first `skipped`. An empty part is the last.
-    pub(crate) fn chunk(&self, skipped: usize, most: usize) -> ConsoleChunk {
+    pub(crate) fn chunk(&self, skipped: usize, max: usize) -> ConsoleChunk {
         let buffers = self.lock();
-        let (mut skipped, mut left, mut output) = (skipped, most, Vec::new());
+        let (mut skipped, mut left, mut output) = (skipped, max, Vec::new());
         let mut cut = |bytes: usize| {
             let start = skipped.min(bytes);
             let end = start + left.min(bytes - start);

@@ -13,8 +13,8 @@ impl Frames {
 
     /// Replaces some frames that were filled with pages of the program's file by these pages, if they still have the same content. No
     /// vCPU may run. `false`: none is left.
-    pub(crate) fn map_file_pages(&mut self, most: usize) -> bool {
-        let rest = self.file_pages.split_off(self.file_pages.len().min(most));
+    pub(crate) fn map_file_pages(&mut self, max: usize) -> bool {
+        let rest = self.file_pages.split_off(self.file_pages.len().min(max));
         let next = std::mem::replace(&mut self.file_pages, rest);
         let follows = |one: &FilePage, next: &FilePage| next.frame == one.frame.offset(1) && next.page == one.page + 1;
         let same: Vec<FilePage> = next.into_iter().filter(|page| self.is_same(page)).collect();

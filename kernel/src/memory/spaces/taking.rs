@@ -33,12 +33,12 @@ impl SpaceSet {
 
     /// The first pages from the start of `range` on, in its slot, for which the cell pays: consecutive ones, at most `most`. An empty
     /// range: none was found up to there.
-    pub fn find_page_out_candidates(&mut self, frames: &Frames, range: &PageSpan, most: u64) -> Range<u64> {
+    pub fn find_page_out_candidates(&mut self, frames: &Frames, range: &PageSpan, max: u64) -> Range<u64> {
         let (account, end) = (self.account, SLOT_SIZE / PAGE_SIZE);
         // Each page is looked up in each space.
-        let most = most.min(TAKE_LOOKUPS / self.spaces.len() as u64).max(1);
+        let max = max.min(TAKE_LOOKUPS / self.spaces.len() as u64).max(1);
         let tree = self.tree(range.space, range.slot);
-        tree.map_or(end..end, |tree| tree.find_page_out_candidates(frames, account, range.pages.start, most, TAKE_SEARCH))
+        tree.map_or(end..end, |tree| tree.find_page_out_candidates(frames, account, range.pages.start, max, TAKE_SEARCH))
     }
 
     /// The frames of pages that are present, to copy them. `None`: not all are.

@@ -22,7 +22,7 @@ impl Tree {
         frames: &Frames,
         account: AccountId,
         mut page: u64,
-        most: u64,
+        max: u64,
         mut budget: u64,
     ) -> Range<u64> {
         let Some(top) = self.top else { return TREE_PAGES..TREE_PAGES };
@@ -41,11 +41,11 @@ impl Tree {
                 _ => false,
             };
             match decoded {
-                DecodedEntry::Page { frame, .. } if level > 1 && frames.is_paid_by(frame, account) => return page..end.min(page + most),
+                DecodedEntry::Page { frame, .. } if level > 1 && frames.is_paid_by(frame, account) => return page..end.min(page + max),
                 _ if level > 1 => {}
                 _ => {
                     if let Some(first) = (page..end).find(is_takeable) {
-                        return first..first + (first..end.min(first + most)).take_while(is_takeable).count() as u64;
+                        return first..first + (first..end.min(first + max)).take_while(is_takeable).count() as u64;
                     }
                     budget = budget.saturating_sub(TABLE_COST);
                 }

@@ -26,9 +26,9 @@ impl Swap {
     }
 
     /// Takes some pages at or after an address of the running space. `false`: there was no memory for tables.
-    pub(super) fn take(&mut self, frames: &mut Frames, set: &mut SpaceSet, address: u64, most: u64) -> bool {
+    pub(super) fn take(&mut self, frames: &mut Frames, set: &mut SpaceSet, address: u64, max: u64) -> bool {
         let Ok(start) = set.check_page_out(set.current(), address & !(PAGE_SIZE - 1), 1) else { return true };
-        let found = set.find_page_out_candidates(frames, &start, most);
+        let found = set.find_page_out_candidates(frames, &start, max);
         if found.is_empty() {
             return true;
         }

@@ -64,11 +64,11 @@ impl Channel for OperatorChannel<'_> {
         channel::send(bytes);
     }
 
-    fn receive(&mut self, room: &mut [u8]) -> usize {
+    fn receive(&mut self, buffer: &mut [u8]) -> usize {
         let Ok(answer) = self.0.receive_sync() else { return 0 };
         let bytes = answer.to_bytes();
-        let count = room.len().min(bytes.len());
-        room[..count].copy_from_slice(&bytes[..count]);
+        let count = buffer.len().min(bytes.len());
+        buffer[..count].copy_from_slice(&bytes[..count]);
         count
     }
 }

@@ -12,7 +12,7 @@ pub trait Channel {
     fn send(&mut self, bytes: &[u8]);
 
     /// Waits for the operator's next bytes. Returns how many; 0: the channel is closed.
-    fn receive(&mut self, room: &mut [u8]) -> usize;
+    fn receive(&mut self, buffer: &mut [u8]) -> usize;
 }
 
 /// The buffered records.
@@ -77,7 +77,7 @@ impl<'a> Records<'a> {
     ///
     /// # Errors
     /// Those of `fill`.
-    pub fn data(&mut self, offset: u64, most: u64, fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
+    pub fn data(&mut self, offset: u64, max: u64, fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
         const BEFORE: usize = Header::SIZE + size_of::<u64>();
         // Minimum size of a data record.
         const FREE_MIN: usize = 4096;
@@ -85,7 +85,7 @@ impl<'a> Records<'a> {
             self.flush();
         }
         let start = self.filled + BEFORE;
-        let end = self.buffer.len().min(start.saturating_add(usize::try_from(most).unwrap_or(usize::MAX)));
+        let end = self.buffer.len().min(start.saturating_add(usize::try_from(max).unwrap_or(usize::MAX)));
         let count = fill(&mut self.buffer[start..end])?;
         self.head(Kind::Data, size_of::<u64>() + count)?;
         self.put(&offset.to_le_bytes())?;

@@ -66,7 +66,7 @@ impl LayerArchive {
     ///
     /// # Errors
     /// `EIO`, `ENOSPC`.
-    pub fn peek(&mut self, files: &Files, room: &mut [u8]) -> Result<usize, Errno> {
+    pub fn peek(&mut self, files: &Files, buffer: &mut [u8]) -> Result<usize, Errno> {
         while self.read == self.bytes.len() {
             if self.is_complete {
                 return Ok(0);
@@ -78,8 +78,8 @@ impl LayerArchive {
             }
         }
         let ready = &self.bytes[self.read..];
-        let count = ready.len().min(room.len());
-        room[..count].copy_from_slice(&ready[..count]);
+        let count = ready.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&ready[..count]);
         Ok(count)
     }
 
@@ -187,19 +187,19 @@ impl OpenContent {
     }
 
     /// Reads the file at the present offset.
-    fn read(&self, tree: &Tree, room: &mut [u8]) -> Result<(), Errno> {
+    fn read(&self, tree: &Tree, buffer: &mut [u8]) -> Result<(), Errno> {
         let mut filled = 0;
         match tree.real_inode(self.inode) {
             InodeRef::Node(id) => {
-                tree.node(id)?.content()?.read(self.offset, room.len() as u64, |piece| {
-                    let count = pando_rt::user::fetch(piece, &mut room[filled..filled + piece.len()]);
+                tree.node(id)?.content()?.read(self.offset, buffer.len() as u64, |piece| {
+                    let count = pando_rt::user::fetch(piece, &mut buffer[filled..filled + piece.len()]);
                     filled += count;
                     if count == piece.len() { Ok(count) } else { Err(Errno::EIO) }
                 })?;
             }
-            InodeRef::Image(image) => filled = tree.image_file(image)?.read(self.offset, room)?,
+            InodeRef::Image(image) => filled = tree.image_file(image)?.read(self.offset, buffer)?,
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => {}
         }
-        if filled == room.len() { Ok(()) } else { Err(Errno::EIO) }
+        if filled == buffer.len() { Ok(()) } else { Err(Errno::EIO) }
     }
 }

@@ -171,18 +171,18 @@ fn header(member: &Member<'_>, path: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Encodes a number: octal digits and a zero byte, or, if it is too large for these, binary with the first bit set.
-fn encode(number: u64, room: &mut [u8]) {
-    let digits = room.len() - 1;
+fn encode(number: u64, buffer: &mut [u8]) {
+    let digits = buffer.len() - 1;
     if number >> (3 * digits) != 0 {
-        room.fill(0);
-        for (byte, value) in room.iter_mut().rev().zip(number.to_le_bytes()) {
+        buffer.fill(0);
+        for (byte, value) in buffer.iter_mut().rev().zip(number.to_le_bytes()) {
             *byte = value;
         }
-        room[0] |= 0x80;
+        buffer[0] |= 0x80;
         return;
     }
     let mut rest = number;
-    for byte in room[..digits].iter_mut().rev() {
+    for byte in buffer[..digits].iter_mut().rev() {
         *byte = b'0' + (rest & 7) as u8;
         rest >>= 3;
     }

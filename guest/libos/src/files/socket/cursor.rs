@@ -55,8 +55,8 @@ impl<'a> BufferCursor<'a> {
     }
 
     /// Fills `room` from the buffers, up to the first fault. Returns how many bytes.
-    pub fn fill(&mut self, room: &mut [u8]) -> usize {
-        self.each(room.len(), |address, at, length| user::read_some(address, &mut room[at..at + length]))
+    pub fn fill(&mut self, buffer: &mut [u8]) -> usize {
+        self.each(buffer.len(), |address, at, length| user::read_some(address, &mut buffer[at..at + length]))
     }
 
     /// Copies `piece` into the buffers, up to the first fault. Returns how many bytes.

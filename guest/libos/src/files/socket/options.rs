@@ -179,8 +179,8 @@ impl SocketOptions {
         if is_tcp && self.sized { self.send_buffer + TCP_RECEIVE } else { self.send_buffer }
     }
 
-    fn size(value: u32, least: usize) -> usize {
-        (value as usize).min(BUFFER_MAX).saturating_mul(2).max(least)
+    fn size(value: u32, min: usize) -> usize {
+        (value as usize).min(BUFFER_MAX).saturating_mul(2).max(min)
     }
 }
 

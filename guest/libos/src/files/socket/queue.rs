@@ -331,9 +331,9 @@ impl Queue {
 }
 
 /// Lets `give` fill a vector's spare capacity, at most so many bytes. Returns how many were filled, and how many were requested.
-fn fill(bytes: &mut Vec<u8>, most: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> (usize, usize) {
+fn fill(bytes: &mut Vec<u8>, max: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> (usize, usize) {
     let start = bytes.len();
-    let wanted = most.min(bytes.capacity() - start);
+    let wanted = max.min(bytes.capacity() - start);
     bytes.resize(start + wanted, 0);
     let filled = give(&mut bytes[start..]);
     bytes.truncate(start + filled);
