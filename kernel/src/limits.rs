@@ -58,7 +58,8 @@ pub const WRITTEN_STEP: u64 = 256;
 /// Steps of a search for written pages. Copies of a cell with more tables are expected to write nothing.
 pub const WRITTEN_STEPS: u32 = 64;
 
-/// Trees of a cell in which written pages are searched: each step lists them, some 10 µs. The same holds for cells with more.
+/// Trees of a cell in which written pages are searched: each step lists them, some 10 µs. Copies of a cell with more trees are expected to
+/// write nothing.
 pub const WRITTEN_TREES: usize = 256;
 
 /// Training traces that a template keeps: enough for a majority of them to be meaningful.
@@ -190,7 +191,7 @@ pub const START_PHASE_MAX: Duration = Duration::from_secs(4);
 /// The period of CPU limits: ten quanta, so that a limit can be kept to a tenth without more switches than among equal cells.
 pub const CPU_LIMIT_PERIOD: Duration = Duration::from_millis(100);
 
-/// How many cells that return from idling may overtake one that used up its quantum: compensation without starvation.
+/// How many waking cells may overtake one that used up its quantum: compensation without starvation.
 pub const MAX_OVERTAKES: u32 = 8;
 
 /// Consecutive faults on one page that the tables rule out: a vCPU may see an edit late, but not never.

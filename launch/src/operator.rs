@@ -98,8 +98,8 @@ pub trait Operator: Send + Sync {
         }
     }
 
-    /// Expects of clones of `template` that they write what `cell` has written: the template is that cell, which has frozen, or a copy of
-    /// it. A hint that need not be followed.
+    /// Makes the pages that `cell` has written the prefetch set of `template`'s clones: the template is that cell, which has frozen, or a
+    /// copy of it. A hint that need not be followed.
     fn set_prefetch_from_writes(&self, _cell: CellId, _template: CellId) {}
 
     /// Writes the argument block of a cell that has not started.

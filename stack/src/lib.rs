@@ -2,7 +2,7 @@
 //! TCP/IP for cells and for the gateway. It looks up the connection of a packet itself and uses smoltcp for TCP.
 //!
 //! A [`Stack`] does no I/O and has no clock. The user passes received frames to [`Stack::receive_frame`], lets [`Stack::run`] transmit
-//! into an [`TxSink`], and reads events from [`Stack::next_event`]. It calls the stack again when a frame arrives, when it
+//! into a [`TxSink`], and reads events from [`Stack::next_event`]. It calls the stack again when a frame arrives, when it
 //! has given the stack data or commands, or at [`Stack::deadline`]. Times are nanoseconds of any monotonic clock of the user.
 //!
 //! There are no listening sockets: a [`Listeners`] decides on each connection request, so the user sets the accept backlog.
@@ -16,7 +16,7 @@
 //! 3. Run the stack, and process events again, because a timeout may have expired.
 //! 4. Wait for a frame or the deadline.
 //!
-//! If [`Stack::run`] ran out of tx room, the deadline has already passed: wait for room instead.
+//! If [`Stack::run`] ran out of tx room, [`Stack::deadline`] lies in the past: wait for room, not for it.
 //!
 //! # The use of smoltcp
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tx sink of a stack: the user's own frame buffers, or an [`TxQueue`].
+//! The tx sink of a stack: the user's own frame buffers, or a [`TxQueue`].
 
 use alloc::collections::VecDeque;
 use alloc::vec;

@@ -82,8 +82,7 @@ pub struct ExecutionContext {
     pub(crate) memory_deadline: Option<Nanos>,
     /// The vCPU that it ran on last.
     pub(crate) last_vcpu: Option<usize>,
-    /// Rest of an interrupted quantum: the cell does not pay for cells that return from idling. Zero: the next quantum is a whole
-    /// one.
+    /// Rest of a quantum that a waking cell interrupted; the cell keeps it. Zero: the next quantum is a whole one.
     pub(crate) quantum_left: Duration,
     /// When it left its vCPU although it could go on; `None` once it runs again.
     pub(crate) preempted_at: Option<Nanos>,

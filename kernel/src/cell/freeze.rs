@@ -81,7 +81,7 @@ pub(crate) enum FreezeHistory {
     /// Every freeze was noticed, or there was none.
     #[default]
     Noticed,
-    /// A freeze was forced, or programs ran that do not notice that they are cloned.
+    /// A freeze was forced, or the cell ran programs that are not told of the clone.
     Unnoticed,
     /// The last freeze was forced. The libOS of a clone learns this time.
     Forced {

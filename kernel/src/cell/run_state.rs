@@ -9,7 +9,7 @@ use std::fmt;
 /// | from | to | when |
 /// |---|---|---|
 /// | `New` | `AwaitingAdmission` | the operator starts the cell |
-/// | `New` | `Frozen` | the cell is complete that an image describes |
+/// | `New` | `Frozen` | the imported cell is complete |
 /// | `AwaitingAdmission` | `Ready` | the gatekeeper admits the cell |
 /// | `Ready` | `Running` | a vCPU picks the cell |
 /// | `Ready` | `Throttled` | the cell has used the CPU time of its limit |

@@ -38,7 +38,7 @@ pub(crate) enum Work {
     Freeze,
     /// Become a template if the operator still requests it.
     FreezeIfAsked {
-        /// Programs run in it that do not notice that they are cloned.
+        /// It runs programs that are not told of the clone: their random numbers may repeat.
         unaware: bool,
     },
     /// Give the vCPU away.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Admission: started cells wait until the gatekeeper admits them. Admitted cells of the operator start until they have settled.
+//! Admission: started cells wait until the gatekeeper admits them. Admitted cells of the operator are then in their start phase.
 //!
-//! A cell settles when it idles for the first time, has ended, frozen or halted, has used the CPU time of its limit, or has had its start
-//! quantum on vCPUs. Because others may keep it from its quantum, it also settles after some time. So a queue always moves on, whatever
-//! cells do. Nested cells, and those that run by donations only, settle at once: their parents decide when they run.
+//! The start phase of a cell ends when it idles for the first time, has ended, frozen or halted, has used the CPU time of its limit, or has
+//! used the CPU time of a start phase. Because others may keep it from a vCPU, the phase also ends after some time. So a queue always moves
+//! on, whatever cells do. Nested cells, and those that run by donations only, have none: their parents decide when they run.
 
 use super::Kernel;
 use super::error::OperatorError;
@@ -53,7 +53,7 @@ impl Kernel {
 }
 
 impl State {
-    /// Queues a started cell for admission. A frame for it that has come before is a request, as one that comes while it waits.
+    /// Queues a started cell for admission. A frame for it that arrived earlier counts as a request, like one that arrives while it waits.
     pub(super) fn queue_for_admission(&mut self, id: CellId) {
         let State { cells, networks, gatekeeper, .. } = self;
         let Some(live) = cells.get_mut(id) else { return };
@@ -129,7 +129,7 @@ impl State {
         self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingAdmission)
     }
 
-    /// Charges a cell that starts for its time on a vCPU. It settles if that is used up, or if it waits for something.
+    /// Charges a cell for its time on a vCPU in its start phase. The phase ends if that time is used up, or if the cell waits for something.
     pub(super) fn charge_start(&mut self, id: CellId, time: Duration) {
         let Some((live, _)) = self.living(id) else { return };
         let Some(start) = &mut live.start else { return };

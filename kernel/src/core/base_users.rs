@@ -7,8 +7,8 @@ use crate::cell::CellId;
 use crate::cell::run_state::RunState;
 
 impl State {
-    /// Refers a new clone to its base: the memory of its source. That of a source that may run again is a base for this clone alone; a
-    /// source that clones itself gives its own base on, because its clones do not sleep.
+    /// Sets the base of a new clone: the source's memory. If the source may run again, only this clone uses that base. If the source cloned
+    /// itself, the clone gets the source's base, because such clones do not sleep.
     pub(super) fn set_base(&mut self, source: CellId, clone: CellId) {
         if self.swap.is_none() {
             return;

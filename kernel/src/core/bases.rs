@@ -29,7 +29,7 @@ pub(super) struct Bases {
 impl Bases {
     /// Makes a base of the memory of a cell, with one user.
     pub(super) fn add(&mut self, memory: &mut SpaceSet, frames: &mut Frames) -> BaseId {
-        // Tables that evictions copy are for the good of all cells.
+        // All cells need the tables that evictions copy.
         let account = frames.open_account(PageCount(u64::MAX >> 1), None);
         let base = Base { memory: memory.clone_set(frames, account), account, users: 1 };
         match self.free.pop() {

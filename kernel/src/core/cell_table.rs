@@ -92,8 +92,8 @@ impl LiveCell {
         self.parent.is_some_and(|parent| parent.is_holding && Some(parent.cell) == cell)
     }
 
-    /// Whether its state is complete for a clone: if it is halted, by its parent, and between two instructions. Another event that has
-    /// halted it may not be over; a cell above its parent knows the event.
+    /// Whether its state is complete for a clone: its parent has halted it by request, between two instructions. A halt for another event
+    /// does not count: the event may be unfinished, and only a cell above the parent knows it.
     pub(super) fn has_complete_state(&self, cloner: Option<Cloner>) -> bool {
         let Watch { reason, is_stepping, .. } = self.cell.watch;
         let is_halted = self.execution.run_state() == RunState::Halted;
@@ -210,7 +210,7 @@ impl CellTable {
         if let Some(CellSlot::Living(live)) = self.slot(id) { Some(live) } else { None }
     }
 
-    /// A living cell, to look at.
+    /// A living cell, by shared reference.
     pub(super) fn get(&self, id: CellId) -> Option<&LiveCell> {
         match self.slots.get(id.index as usize) {
             Some((generation, CellSlot::Living(live))) if *generation == id.generation => Some(live),

@@ -39,7 +39,7 @@ impl State {
         let is_running = !matches!(live.execution.run_state(), RunState::New | RunState::Halted | RunState::Frozen);
         let watch = &mut live.cell.watch;
         match operation {
-            // A halt of another holder that has not happened yet stays theirs.
+            // A pending halt that another holder requested stays with that holder.
             Operation::Halt if watch.halt_waiter.is_none() && is_running => watch.halt_waiter = Some(caller),
             // A halt that this caller has requested, and that has not happened yet, is withdrawn. Those of others stay.
             Operation::Resume(_) if watch.halt_waiter == Some(caller) && !watch.is_halted_by_parent && watch.first_reason.is_none() => {

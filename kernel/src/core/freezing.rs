@@ -163,7 +163,7 @@ impl State {
         }
     }
 
-    /// Makes the state of a cell complete whose work is done: no vCPU still reads a page that it has replaced, and its output is read.
+    /// Completes the state of a cell that has finished its work: no vCPU reads a page that it has replaced, and all its output is read.
     ///
     /// # Errors
     /// A step that comes first.

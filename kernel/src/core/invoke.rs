@@ -117,7 +117,7 @@ impl State {
         Ok(OperationProgress::Done(0))
     }
 
-    /// Sets the registers of a cell at rest. If it waits in a call of a port, it does not any more.
+    /// Sets the registers of a cell at rest. If it waits in a call to a port, the wait ends.
     fn set_registers(&mut self, id: CellId, registers: Registers) {
         self.roll_back_wait(id);
         self.expect_living(id).0.execution.context = Context { registers, ..Context::default() };
@@ -250,7 +250,7 @@ fn limit_memory(cell: &mut Cell, frames: &mut Frames, sleep: Option<&mut Sleep>,
     check_quota(quota)?;
     let account = cell.memory.account();
     let used = frames.usage(account).used;
-    // A cell above its quota could not even be relieved of blocks that others need. A sleeping one gets back what it had.
+    // From a cell above its quota, not even a block that others need could be taken. A sleeping one gets back what it had.
     if quota < sleep.as_ref().map_or(used, |sleep| used.max(sleep.used)) {
         return Err(Refusal::Quota.into());
     }

@@ -68,8 +68,8 @@ impl Idleness {
         self.retry_at = now + SLEEP_RETRY.saturating_mul(1 << SLEEP_DELAY_DOUBLINGS);
     }
 
-    /// Records that an event came while the cell fell asleep. Memory that is short is not waited for at a cell that never sleeps: after
-    /// the first time, the interval to the next attempt doubles.
+    /// Records that an event came while the cell fell asleep. A search for memory does not insist on a cell whose sleep is always
+    /// interrupted: after the first interruption, the interval to its next attempt doubles.
     pub(super) fn note_interruption(&mut self, now: Nanos) {
         self.woke = Some(now);
         self.retry_at = self.retry_at.max(now + RECENT_WAKE.saturating_mul((1 << self.interruptions) - 1));

@@ -210,8 +210,8 @@ impl Shared {
 }
 
 impl State {
-    /// Has an idle cell fall asleep because memory is short, if none does already; one that has just woken up only if there is no other,
-    /// and if it `includes_woken`.
+    /// Requests that an idle cell falls asleep to free memory, unless one is falling asleep. A cell that has just woken up is chosen only
+    /// if there is no other, and with `includes_woken`.
     pub(super) fn request_swap_out(&mut self, includes_woken: bool) -> SwapOutRequest {
         if self.sleepers.is_any_swapping_out() {
             return SwapOutRequest::UnderWay;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Turns: the choice of the next cell for a vCPU, by the scheduler, CPU limits, and donations of CPU time.
+//! Time slices: the choice of the next cell for a vCPU, by the scheduler, CPU limits, and donations of CPU time.
 //!
-//! A cell that donates time to a child waits for a vCPU as before. When it is its turn, its child's family runs in its place. The time
-//! counts as the donor's. Donors may form a chain, because a child may donate to its own child; it is as long as the cells are deep.
+//! A cell that donates time to a child waits for a vCPU as before. When the scheduler chooses it, its child's family runs in its place.
+//! The time counts as the donor's. Donors may form a chain, because a child may donate to its own child; its length is at most the nesting
+//! depth of cells.
 
 use super::state::State;
 use crate::cell::CellId;
@@ -21,10 +22,10 @@ pub(super) struct TimeSlice {
     pub(super) max: Duration,
     /// Those in whose place it runs, the scheduler's choice first.
     donors: Vec<CellId>,
-    /// The cell and its ancestors, which pay for the turn. They are recorded, because one that ends meanwhile does not free those above it
+    /// The cell and its ancestors, which pay for the slice. They are recorded, because one that ends meanwhile does not free those above it
     /// from paying.
     path: Vec<CellId>,
-    /// When the quantum is over that it continues. `None`: it has a quantum of its own.
+    /// End of the quantum that the cell continues. `None`: it has its own quantum.
     pub(super) chain_end: Option<Nanos>,
 }
 

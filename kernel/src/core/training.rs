@@ -20,8 +20,8 @@ impl Kernel {
         self.invoke(Subject::Cell(clone), Operation::Train { template }).map(drop)
     }
 
-    /// Expects of later clones of `template` that they write the pages that `cell` has written since it was cloned itself, and access those
-    /// that it was expected to access. `template` is that cell, which has frozen, or a copy of it. Replaces what the template has learned.
+    /// Sets the prefetch set of `template`'s later clones: the pages that `cell` has written since it was cloned itself, and those that it
+    /// was expected to access. `template` is that cell, which has frozen, or a copy of it. Replaces what the template has learned.
     ///
     /// # Errors
     /// One of the two cells does not live.

@@ -29,7 +29,7 @@ pub enum Stream {
     Stdout,
     /// Standard error.
     Stderr,
-    /// Messages of a program to the operator besides its streams: lines.
+    /// Lines that a program sends to the operator, apart from standard output and error.
     Notes,
 }
 

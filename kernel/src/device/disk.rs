@@ -37,6 +37,6 @@ pub trait Disk: Send + Sync {
         self.read(first, buffer)
     }
 
-    /// Releases host resources that only serve speed; the disk is not read for now.
+    /// Releases caches of the host: the kernel will not read the disk soon.
     fn release_idle(&self) {}
 }

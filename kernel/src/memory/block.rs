@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Blocks of disks, as table entries name them.
 //!
-//! A disk never changes, so a disk and a number identify a block's content for ever. Blocks that were read are kept in the
-//! registry (`frames/registry.rs`) and mapped from there, shared, so none is ever written in place.
+//! The kernel treats a disk as unchanging: a disk and a block number identify a block's content while it is cached. Blocks that were
+//! read are kept in the registry (`frames/registry.rs`) and mapped from there, shared, so none is ever written in place.
 
 use pando_abi::BlockNumber;
 

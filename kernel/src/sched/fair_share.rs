@@ -6,7 +6,7 @@
 //! weight. The entity with the least virtual time is next, then the next in its group, down to a cell. So a family counts as one cell in
 //! the group around it, however many cells it has.
 //!
-//! Entities that return from idling are compensated (Denali section 3.2.1): they go first unless they are ahead by more than a quantum, but
+//! Entities that wake up are compensated (Denali section 3.2.1): they go first unless they are ahead by more than a quantum, but
 //! at most [`MAX_OVERTAKES`] times in a row.
 
 use super::scheduler::{ReadyReason, Scheduler};

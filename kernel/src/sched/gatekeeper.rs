@@ -30,7 +30,7 @@ pub trait Gatekeeper: Send {
     /// A request needs a waiting cell now. By default it keeps its place.
     fn expedite(&mut self, _cell: CellId) {}
 
-    /// An admitted cell does not start any more, or a waiting one has ended. By default nothing follows from that.
+    /// The start of an admitted cell is over, or a waiting one has ended. By default nothing follows from that.
     fn end_start_phase(&mut self, _cell: CellId) {}
 
     /// Whether a cell that is queued now is admitted at once, given enough memory.

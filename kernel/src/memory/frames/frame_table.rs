@@ -56,7 +56,7 @@ pub struct Frames {
     garbage: Vec<Garbage>,
     counter: u64,
     rules: OmittedRules,
-    /// The quotas do not count: an edit is for the good of other cells.
+    /// The quotas do not count: other cells need the edit.
     ignores_quotas: bool,
     /// Frames that were filled with pages of the program's file, and these pages.
     pub(super) file_pages: Vec<FilePage>,
@@ -204,7 +204,7 @@ impl Frames {
 
     /// Lets an edit take up to `count` frames for an account even if that exceeds its quota or an ancestor's.
     ///
-    /// The kernel edits for the good of others, and the next flush uncharges the tables that the edit replaces. Copies of shared tables
+    /// Other cells need such an edit, and the next flush uncharges the tables that the edit replaces. Copies of shared tables
     /// stay charged, and could be as many as the cell has clones of spaces. So an account gets nothing if it, or one of its ancestors,
     /// exceeds its quota without its retired tables.
     ///

@@ -5,7 +5,7 @@
 //! - [`allocator`]: free frames
 //! - [`quarantine`]: retired tables until the machine's next flush
 //! - [`account`]: quotas and charges
-//! - [`trim`]: giving memory to the host that is free, or that the host has in a file ([`file_page`])
+//! - [`trim`]: gives the host frames that are free, and frames whose content is in a file ([`file_page`])
 //! - [`registry`] and its [`block_index`]: blocks of disks in memory
 
 mod account;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trims: memory for the host that is free, or that it has in a file anyway.
+//! Trim: gives the host frames that are free, and frames whose content is in the program's file.
 
 use super::file_page::FilePage;
 use super::frame_table::Frames;

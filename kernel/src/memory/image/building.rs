@@ -70,7 +70,7 @@ impl MemoryLayout {
         Ok(MemoryLayout(image))
     }
 
-    /// Gives a new set, which has only the system segment, these spaces and segments.
+    /// Adds these spaces and segments to a new set that has only the system segment.
     pub(crate) fn build(&self, frames: &mut Frames, memory: &mut SpaceSet) {
         memory.build_spaces(frames, &self.0, None);
     }
@@ -134,7 +134,7 @@ impl SpaceSet {
             ExtentContent::Empty => Entry::EMPTY,
             ExtentContent::Lazy { large } => Entry::lazy(permissions, large),
             ExtentContent::Blocks(block) => Entry::block(self.blocks(block, count)?, permissions),
-            // Their bytes are written, or given.
+            // Pages arrive by `write` or `give`, not here.
             ExtentContent::Pages => return Err(Refusal::BadArgument.into()),
             // The libOS cannot wait for its own pages.
             ExtentContent::Taken(_) if place == TreePlace::Segment(0) => return Err(Refusal::BadAddress.into()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a cell as its difference to a base: what falls asleep.
+//! The record of a cell that falls asleep: its memory as the difference to a base.
 //!
 //! The difference names, for each tree, the pages whose mapping or permissions differ, and the lines of 64 bytes that differ in private
 //! pages. The pages are listed in steps under the lock. Their bytes are compared without it: the memory belongs to nobody else meanwhile,
@@ -129,7 +129,7 @@ impl MemoryDifference {
         Some(piece)
     }
 
-    /// Writes the pages of a step, in the order of the steps: compares their bytes with those of the base. `false`: the chunk is full.
+    /// Writes the pages that a step listed, in the order listed: compares their bytes with those of the base. `false`: the chunk is full.
     /// Take it ([`Self::take_chunk`]), and write the rest.
     ///
     /// # Errors

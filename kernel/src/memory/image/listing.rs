@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell's memory as records, or its difference to the memory of another cell: what a parent reads to keep an image of a child.
+//! A cell's memory as records, or its difference to the memory of another cell, which a parent reads to store the image of a child.
 //!
 //! A list has no state in the kernel: each step begins at a position that the caller gives. So neither memory may change meanwhile.
 

@@ -10,10 +10,9 @@ use std::ops::Range;
 /// The kinds of traced starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartMode {
-    /// It finds out which blocks are accessed. Mappings are read as the cell requests.
+    /// The trace records the accessed blocks; each is read on access.
     Record,
-    /// Blocks that are expected to be accessed were read in advance. Mappings that contain some get those at once, and read no others
-    /// before they are accessed.
+    /// The expected blocks were read in advance: mappings get these at once, and read others on access.
     Prefetched,
 }
 

@@ -9,7 +9,7 @@ use crate::memory::prefetch::{CopyClusters, PrefetchState};
 use std::mem;
 
 impl SpaceSet {
-    /// A set of the same account and disks without any space. Mapped memory in it is added by a restore.
+    /// A set of the same account and disks without any space. A restore adds its mapped memory.
     #[must_use]
     pub(crate) fn new_empty_for_same_account(&self) -> SpaceSet {
         SpaceSet {

@@ -212,7 +212,7 @@ impl SpaceSet {
         self.segments.iter_mut().flatten().map(|segment| &mut segment.tree).chain(private)
     }
 
-    /// All trees, to look at, in the order of [`SpaceSet::trees`].
+    /// All trees, by shared reference, in the order of [`SpaceSet::trees_mut`].
     pub(in crate::memory) fn trees(&self) -> impl Iterator<Item = &Tree> {
         let mounts = self.spaces.iter().flatten().flat_map(|space| &space.mounts);
         let private = mounts.filter_map(|mount| if let MountSource::Private(tree) = &mount.source { Some(tree) } else { None });

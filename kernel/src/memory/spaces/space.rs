@@ -20,7 +20,7 @@ pub(in crate::memory) enum MountSource {
     Segment(SegmentIndex),
 }
 
-/// A slot of a space, and the memory that it shows.
+/// A slot of a space, and the memory that it maps.
 #[derive(Debug)]
 pub(in crate::memory) struct Mount {
     pub(in crate::memory) slot: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pages that a cell has written since it was cloned: what copies of it are expected to write, too.
+//! The pages that a cell has written since it was cloned, used as the expected writes of its copies.
 
 use super::set::SpaceSet;
 use super::space::MountSource;

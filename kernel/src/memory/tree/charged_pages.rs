@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages for which an account pays: those that its cell has written, in a cell that is a clone.
+//! The pages charged to an account: in a clone, those that it has written.
 
 use super::entry::{DecodedEntry, Entry};
 use super::handle::Tree;

@@ -13,7 +13,7 @@
 //!                          reaches memory.
 //! ```
 //! Accessed and dirty are set from the start: a CPU that has to set them takes several times longer for a first access. Only where the
-//! kernel wants to know which blocks are accessed, their entries come without the first ([`accessed_blocks`](super::accessed_blocks)).
+//! kernel tracks accessed blocks, their entries start with the accessed bit clear ([`accessed_blocks`](super::accessed_blocks)).
 
 use crate::memory::block::{Block, DiskId};
 use crate::memory::swapped_page::SwapNumber;
