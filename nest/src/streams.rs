@@ -25,7 +25,7 @@ pub(crate) fn run(
     device.run(child)?;
     let (mut input, stdin) = (ProgramInput::Unwanted, std::io::stdin());
     loop {
-        // Forgotten first: an event that comes from now on is not lost.
+        // Clears pending events before it reads the state, so that a later event wakes the next wait.
         device.forget_events()?;
         if interrupted.swap(false, Ordering::Relaxed) {
             device.raise(child, Event::Interrupt, 0)?;

@@ -242,7 +242,7 @@ pub(crate) fn clone(options: &CloneOptions) -> Result<u8, Failure> {
     status
 }
 
-/// Creates the clone in `pando serve`, if that runs and supports the request. `None`: this process must.
+/// Creates the clone in `pando serve`, if that runs and supports the request. Returns `None` if this process must create it.
 fn run_in_service(request: &NewCell) -> Result<Option<u8>, Failure> {
     let Some(client) = Client::find()? else { return Ok(None) };
     match client.server() {

@@ -37,7 +37,7 @@ pub(super) struct Child {
     pub(super) preparation: Option<Box<Preparation>>,
     /// Its last known state.
     pub(super) state: ChildState,
-    /// It was started, or ended without a start: its state may change by itself.
+    /// Its state must be polled: it was started, or ended without a start.
     pub(super) is_polled: bool,
     pub(super) console: RemotePort,
     pub(super) control: Option<RemotePort>,
@@ -186,7 +186,7 @@ impl Child {
         self.is_polled && self.outcome.is_none() && self.state != ChildState::Frozen
     }
 
-    /// Carries bytes between its ports and those of this process, and looks at its state. Returns whether there may be more to carry now.
+    /// Carries bytes between its ports and those of this process, and updates its state. Returns whether there may be more to carry now.
     ///
     /// # Errors
     /// The device refuses.

@@ -81,7 +81,7 @@ impl DeviceState {
     pub(super) fn run(&self) {
         let mut buffer = vec![0; MAX_CONSOLE_BYTES as usize];
         while !self.is_over.load(Ordering::Relaxed) {
-            // Forgotten first: what happens from now on is not lost.
+            // Clears pending events before it reads the state, so that a later event wakes the next wait.
             self.waker.reset();
             // A device that fails does so in each call about a child, too.
             let _ = self.device.forget_events();

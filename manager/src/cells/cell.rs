@@ -93,7 +93,7 @@ pub(super) struct CellState {
     is_removed: bool,
     /// It may be started again.
     pub(super) may_restart: bool,
-    /// The cell as which it was started again: that has its output.
+    /// Its successor: the cell that restarted it, and has its output.
     pub(super) successor: Option<Arc<ManagedCell>>,
     /// The position of its first byte in the output of all cells of its number.
     output_start: u64,
@@ -519,13 +519,13 @@ impl ManagedCell {
         &self.spec.labels
     }
 
-    /// Takes note that a client has asked it to end.
+    /// Records that a client has asked it to end.
     pub(super) fn stop(&self) {
         self.lock().is_stopped = true;
         self.changed.notify();
     }
 
-    /// Takes note that a client has removed it.
+    /// Records that a client has removed it.
     pub(super) fn note_removal(&self) {
         self.lock().is_removed = true;
         self.stop();

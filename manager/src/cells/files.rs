@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The templates of a service on a host: each file that was cloned, as it was when it was opened.
+//! The templates of a service on a host: one per template file and version, loaded when a clone first needed it.
 //!
 //! The directory of templates is authoritative, so `pando template` needs no server. A replaced file is another template; the
 //! loaded old one is released when its last clone has ended.

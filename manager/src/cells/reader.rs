@@ -51,7 +51,7 @@ impl ManagedCell {
         }
     }
 
-    /// The answer of [`ManagedCell::piece`], or `Continue` if the cell as which this one was started again has it. `None`: there is no
+    /// The answer of [`ManagedCell::piece`], or `Continue` if its successor (the cell that restarted it) has it. `None`: there is no
     /// answer yet.
     fn own_piece(&self, position: u64, waits: bool) -> Option<ControlFlow<Option<OutputPiece>>> {
         let state = self.lock();
@@ -67,7 +67,7 @@ impl ManagedCell {
         (!waits).then_some(ControlFlow::Break(None))
     }
 
-    /// The cell as which it was started again last; `None`: it was not started again.
+    /// Its latest successor: the cell that restarted it last. `None`: it was not restarted.
     fn latest_successor(&self) -> Option<Arc<ManagedCell>> {
         let mut last = self.lock().successor.clone()?;
         loop {

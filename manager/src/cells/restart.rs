@@ -82,7 +82,7 @@ impl ManagedCell {
         }
     }
 
-    /// The cell as which it was started again. Waits until that is decided. `None`: it was not, or a client has removed it.
+    /// Its successor: the cell that restarts it. Waits until that is decided. `None`: it was not, or a client has removed it.
     async fn restarted_or_over(&self) -> Option<Arc<ManagedCell>> {
         let decided = || {
             if self.is_removed() {
@@ -99,7 +99,7 @@ impl ManagedCell {
         self.lock().may_restart
     }
 
-    /// Takes note that it is not started again: its readers get its end.
+    /// Records that it is not started again: its readers get its end.
     pub(super) fn end_restarts(self: &Arc<ManagedCell>, manager: &Manager) {
         self.lock().may_restart = false;
         if self.has_ended() {
@@ -108,13 +108,13 @@ impl ManagedCell {
         self.changed.notify();
     }
 
-    /// Takes note that it was started again: its readers continue with that cell.
+    /// Records its successor: its readers continue with that cell.
     pub(super) fn set_successor(&self, successor: &Arc<ManagedCell>) {
         self.lock().successor = Some(Arc::clone(successor));
         self.changed.notify();
     }
 
-    /// Its output, for the cell as which it is started again.
+    /// Its output, for its successor.
     pub(super) fn take_log(&self) -> Log {
         let mut state = self.lock();
         let empty = state.log.empty_copy();

@@ -84,7 +84,7 @@ pub enum EndReason {
     Killed,
     /// It did something that is forbidden in a cell.
     Crashed,
-    /// The machine was full, and it had exceeded its share most.
+    /// The machine was out of memory, and it used the most memory.
     MachineFull,
     /// It was frozen: a template was created from it.
     Frozen,

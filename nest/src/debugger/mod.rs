@@ -33,7 +33,7 @@ type Space = Option<u32>;
 /// The trap flag.
 const TRAP_FLAG: u64 = 1 << 8;
 
-/// The reply that the next resumption owes to the last halt.
+/// How the last halt must be answered when the cell is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingHalt {
     /// Nothing.

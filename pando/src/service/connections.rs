@@ -61,7 +61,7 @@ impl Accept for TcpListener {
     }
 }
 
-/// Connections whose clients have not shown a token, by the order in which they came. The first makes way if there are too many.
+/// Connections whose clients have not shown a token, in the order in which they came. The oldest is closed if there are too many.
 #[derive(Default)]
 struct UnauthenticatedClients {
     next: AtomicU64,
@@ -162,7 +162,7 @@ async fn serve(listener: impl Accept, router: Router, max: usize, unknown: Optio
     }
 }
 
-/// Waits for the order to end. None comes once the client has shown its token.
+/// Waits until the connection must be closed. Never returns once the client has authenticated.
 async fn wait_for_disconnect(must_end: Option<oneshot::Receiver<()>>) {
     let is_ordered = match must_end {
         Some(receiver) => receiver.await.is_ok(),

@@ -160,7 +160,7 @@ impl fmt::Debug for WatchedServiceCell {
     }
 }
 
-/// The error of a verb.
+/// Converts an error of the operator to an I/O error.
 fn failed(error: LaunchError) -> Error {
     let kind = if error.is_wrong_state() { ErrorKind::WouldBlock } else { ErrorKind::Other };
     Error::new(kind, error)

@@ -63,8 +63,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
-    /// Limit the memory of all cells together [default: half of the host's]; their logged output takes up to an eighth of it more, or 64
-    /// MiB. If the host or the service's cgroup has less memory left, cells get less: idle ones sleep
+    /// Limit the memory of all cells together [default: half of the host's]; their logged output may take another eighth of it, at least
+    /// 64 MiB. If the host or the service's cgroup has less memory left, cells get less: idle ones sleep
     #[arg(long, value_name = "SIZE", value_parser = crate::options::memory)]
     pub(crate) memory: Option<Size>,
 
@@ -73,12 +73,11 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(|path| host::absolute(path.as_ref()).map_err(|error| host::plain(&error))))]
     show: Vec<PathBuf>,
 
-    /// Let up to N clones at a time reach the destinations that their --allow or --net names, each through a process of its own. This
-    /// process makes no connections
+    /// Start N gateway processes, one for each clone with --allow or --net at a time. The service itself makes no connections
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(..=1024))]
     gateways: u16,
 
-    /// Lead clients of this address to the cells that are published by name (`--publish 80`): a request for
+    /// Route connections to this address to the cells published by name (`--publish 80`): a request for
     /// `http://NAME.cells.localhost:8080/`, or a TLS connection to this name, reaches the cell of that name or number. 127.0.0.1:8080
     /// for this host, 0.0.0.0:80 for all interfaces
     #[arg(long, value_name = "ADDR:PORT")]

@@ -37,7 +37,7 @@ pub(super) enum CopiedContent {
 }
 
 impl CopiedFile {
-    /// All that counts of it.
+    /// The properties that the cache key depends on.
     ///
     /// # Errors
     /// It cannot be read.
@@ -50,7 +50,7 @@ impl CopiedFile {
     }
 }
 
-/// Lists a file, or a directory with all below it, directories before their content. A link that `local` is is followed. Special files in
+/// Lists a file, or a directory with all below it, directories before their content. If `local` is a symbolic link, it is followed. Special files in
 /// directories are left out.
 ///
 /// # Errors
