@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mappings of files of the overlay. A mapping has pages of its own, which are synchronised with the file at its next use.
 //!
-//! A read of a file first takes over the changes that shared mappings made to that part. A write changes the mappings, and a new
-//! size moves their end. Memory that processes share ([`crate::shared`]) is always as new as the file or newer. A mapping in the
-//! space of one process alone is taken over before another process runs, and updated before it runs again. So all processes see one
+//! A read of a file first copies the changes that shared mappings made to that part into the file. A write changes the mappings, and a
+//! new size moves their end. Memory that processes share ([`crate::shared`]) is always as new as the file or newer. A mapping in the
+//! space of one process alone is synchronised before another process runs, and updated before it runs again. So all processes see one
 //! content if each has one mapping of each part of the file, which is what programs do.
 //!
 //! Two shared mappings of one part in one process do not see each other's changes before the file is read or one of them is
-//! unmapped. Where both changed the same bytes, the mapping that is taken over last wins.
+//! unmapped. Where both changed the same bytes, the mapping that is synchronised last wins.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -18,8 +18,8 @@ pub(crate) fn reset_in_new_clone() -> u64 {
     generation
 }
 
-/// It may itself be stopped between any two instructions: its clones then come here again, and each step may run twice. Only if that
-/// happens between the two clock readings of [`kernel_clock::resume`], the clock of the clones is off by the time for which their source
+/// Resets the state for a new generation. A freeze may interrupt it at any instruction: the clones then run it again, so each step may run
+/// twice. Only if that happens between the two clock readings of [`kernel_clock::resume`], the clock of the clones is off by the time for which their source
 /// was stopped.
 #[cold]
 fn begin(generation: u64) {

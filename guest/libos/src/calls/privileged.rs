@@ -19,12 +19,12 @@ use crate::user::{NANOSECONDS, path, timespec, words};
 
 type SyscallResult = Result<u64, Errno>;
 
-/// Fails with `EPERM`, before anything else is looked at, who lacks a capability.
+/// Fails with `EPERM` if the process lacks the capability. Linux checks this before the arguments.
 fn check_capable(system: &System, capability: u64) -> Result<(), Errno> {
     if system.files.current.credentials.is_capable(capability) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
-/// `vhangup()`: hangs up the terminal of the session. Where there is none nothing is to be done.
+/// `vhangup()`: fails with `EPERM` if the session has a terminal, because none is hung up; otherwise succeeds.
 pub fn vhangup(system: &mut System, _: [u64; 6]) -> SyscallResult {
     check_capable(system, CAP_SYS_TTY_CONFIG)?;
     if system.controlling().is_some() { Err(Errno::EPERM) } else { Ok(0) }
@@ -46,7 +46,7 @@ pub fn bpf(_: &mut System, [command, attributes, size, ..]: [u64; 6]) -> Syscall
     einval_or_eperm(command as u32 > LAST)
 }
 
-/// `EINVAL` for wrong arguments, `EPERM` for others.
+/// Always fails: with `EINVAL` if the arguments are invalid, else with `EPERM`.
 const fn einval_or_eperm(is_invalid: bool) -> SyscallResult {
     Err(if is_invalid { Errno::EINVAL } else { Errno::EPERM })
 }
@@ -107,12 +107,12 @@ pub fn pivot_root(system: &mut System, [new, old, ..]: [u64; 6]) -> SyscallResul
     [new, old].into_iter().try_for_each(|path| look_up(system, path)).and(Err(Errno::EPERM))
 }
 
-/// `acct(path)`: what is named must be there.
+/// `acct(path)`: fails with `ENOENT` if the path does not exist, else with `EPERM`.
 pub fn acct(system: &mut System, [path, ..]: [u64; 6]) -> SyscallResult {
     on_path(system, path, CAP_SYS_PACCT)
 }
 
-/// `swapoff(path)`: what is named must be there.
+/// `swapoff(path)`: fails with `ENOENT` if the path does not exist, else as [`on_path`] says.
 pub fn swapoff(system: &mut System, [path, ..]: [u64; 6]) -> SyscallResult {
     on_path(system, path, CAP_SYS_ADMIN)
 }

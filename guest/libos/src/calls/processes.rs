@@ -20,7 +20,7 @@ use crate::user::{path, set_word32, set_words, strings, word32, words};
 
 /// Every flag of `clone` except the signal, with `CLONE_NEWTIME`, which only `clone3` accepts.
 const KNOWN: u64 = 0xffff_ff00 | CLONE_NEWTIME;
-/// A bit that makes a process's number one that no process has: all numbers are below it.
+/// ORed into a PID, gives a PID that no process has.
 const UNUSED_PID_BIT: u64 = 1 << 22;
 /// The flags that create namespaces.
 pub(super) const NAMESPACES: u64 =

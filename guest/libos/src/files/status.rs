@@ -31,8 +31,7 @@ pub mod minor {
 
 /// The first minor number of devices that are made up: Linux counts its own without hardware from 1.
 const ANONYMOUS_MINOR: u32 = 1 << 19;
-/// The number of an inode of which nobody knows which file of the host it is, in an image that says that of others: numbers of the host are
-/// less.
+/// The first inode number for inodes without a known host file, in an image that records host inode numbers. Those are lower.
 const UNKNOWN: u64 = 1 << 47;
 
 /// A device as `st_dev` has it.

@@ -24,7 +24,7 @@ const PREFIXES: [u8; 4] = [0x66, 0xf0, 0xf2, 0xf3];
 const DEBUG: u64 = 1;
 const BREAKPOINT: u64 = 3;
 
-/// The future of the content of pages whose patches are removed.
+/// Whether pages keep their content when their patches are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageContent {
     /// It stays: the program's bytes are restored.

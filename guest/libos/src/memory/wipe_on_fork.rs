@@ -91,7 +91,7 @@ impl AddressSpace {
         self.locked = Regions::default();
     }
 
-    /// Makes zeros of what a child gets as such, in its own space.
+    /// Zeroes the `MADV_WIPEONFORK` ranges in the child's address space.
     ///
     /// # Errors
     /// `ENOMEM`.

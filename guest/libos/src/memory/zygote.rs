@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Zygotes: the code of a program and its libraries that one run leaves to the next, at the same addresses and with its patches. Their
-//! data are mapped anew for the next run, as the files have them.
+//! Zygotes: address spaces with the mapped and patched code of a program and its libraries, cloned for its next run. Data is mapped again
+//! from the files.
 //!
 //! An unused address space drops everything else and becomes a *zygote*. The next run starts in a clone of it, where its code is already
 //! mapped: mapping it at the same addresses costs no exit. The program can touch code and data that it has not mapped without a fault,

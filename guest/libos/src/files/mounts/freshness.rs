@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checks that the cache of a mount has what a call needs, and that it is new enough.
 //!
-//! A file that a call names is looked up again by each call, and a directory on the way to it after a second. A listing brings attributes
-//! that hold for a second.
+//! Each call revalidates the last component of its path. The directories before it, and attributes from a listing, are valid for a second.
 
 use super::CacheMiss;
 use crate::erofs::FileType;
@@ -12,7 +11,8 @@ use crate::files::tree::InodeRef;
 use crate::files::tree::directory::Dentry;
 use crate::files::tree::node::{Body, LiveInode, NodeId};
 
-/// How long a directory on the way to a file, and what a listing has brought, needs no new question: as virtiofs does with `cache=auto`.
+/// How long a directory on the way to a file, and the result of a listing, is valid without a new request (FUSE's `entry_valid`): as
+/// virtiofs does with `cache=auto`.
 pub(super) const ENTRY_VALID: u64 = 1_000_000_000;
 
 impl Files {

@@ -129,7 +129,7 @@ impl ProcEntry {
         self.node() == Some(ProcNode::DescriptorInfos)
     }
 
-    /// The size that its end is counted from; `None`: Linux makes it of a sequence, which has no end to go by.
+    /// The size to which `SEEK_END` is relative; `None`: a `seq_file`, for which `SEEK_END` fails.
     #[must_use]
     pub fn end(self) -> Option<u64> {
         let above = || core::iter::successors(Some(self), |entry| entry.parent());
