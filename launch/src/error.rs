@@ -20,7 +20,7 @@ pub enum LaunchError {
     #[error("the libOS in this build cannot be used: {0}")]
     LibOs(&'static str),
     /// The arguments and the environment are too long.
-    #[error("the arguments and the environment have {given} bytes; the limit is {most}")]
+    #[error("the arguments and the environment have {given} bytes; the limit is {most}: pass less of the environment")]
     ArgumentsTooLong {
         /// Their size.
         given: usize,
@@ -43,7 +43,7 @@ pub enum LaunchError {
     #[error("cannot start a thread for the programs of a cell: {0}")]
     Thread(std::io::Error),
     /// There are more volumes than a cell has slots for.
-    #[error("{given} volumes are too many: the limit is {most}")]
+    #[error("cannot mount {given} volumes: the limit is {most}")]
     TooManyVolumes {
         /// The number of volumes.
         given: usize,
@@ -51,7 +51,9 @@ pub enum LaunchError {
         most: usize,
     },
     /// The mount points of the volumes are too long.
-    #[error("the mount points of the volumes have {given} bytes; the limit is {most}: mount them at shorter paths")]
+    #[error(
+        "the mount points of the volumes have {given} bytes; the limit is {most}: pass less of the environment: mount them at shorter paths"
+    )]
     MountPointsTooLong {
         /// Their size.
         given: usize,

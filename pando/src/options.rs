@@ -62,7 +62,7 @@ pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
 pub(crate) fn unchanging_volume(text: OsString) -> Result<OsString, String> {
     let volume = volume(text.clone())?;
     match volume.writable || (volume.live && !volume.read_only) {
-        true => Err("changes of this program are lost with its cell: add `:ro`, `:live,ro` or `:snapshot`".into()),
+        true => Err("a nested cell cannot write to the host: mount the volume with `:ro`, `:live,ro` or `:snapshot`".into()),
         false => Ok(text),
     }
 }

@@ -25,7 +25,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The file is of another kind.
-    #[error("{} is no saved template", path.display())]
+    #[error("{} is not a template that `pando template save` wrote", path.display())]
     Other {
         /// The path.
         path: PathBuf,

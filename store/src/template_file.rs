@@ -26,7 +26,7 @@ pub struct TemplateFile {
 
 impl fmt::Debug for TemplateFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Saved({:?} in {})", self.image, self.path.display())
+        write!(f, "TemplateFile({:?} in {})", self.image, self.path.display())
     }
 }
 

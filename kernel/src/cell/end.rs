@@ -36,7 +36,7 @@ pub enum End {
     Violation(Violation),
     /// Its memory quota is used up, and it needs a page to continue.
     Quota,
-    /// The machine is out of memory, and this cell used most.
+    /// The machine is out of memory, and this cell used the most memory.
     MachineFull,
     /// The operator ended it.
     Killed,
@@ -131,11 +131,11 @@ impl fmt::Display for End {
             End::DoubleFault(fault) => write!(f, "{fault} while its libOS was handling another"),
             End::Violation(violation) => write!(f, "{violation}"),
             End::Quota => f.write_str("its memory quota is used up"),
-            End::MachineFull => f.write_str("the machine is out of memory, and this cell used most"),
+            End::MachineFull => f.write_str("the machine is out of memory, and this cell used the most memory"),
             End::Killed => f.write_str("killed"),
             End::TimedOut => f.write_str("its time limit expired"),
             End::OutputLimit => f.write_str("it exceeded its output limit"),
-            End::Stuck { address } => write!(f, "keeps faulting at {address:#x}, on memory that is present"),
+            End::Stuck { address } => write!(f, "faulted repeatedly at {address:#x}, on memory that is present (a fault of the machine)"),
             End::Host(error) => write!(f, "the host failed: {error}"),
         }
     }

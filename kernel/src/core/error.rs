@@ -181,7 +181,7 @@ pub enum OperatorError {
     #[error("cannot plug into the network: it was removed, or all its addresses are in use; end some cells, or add another network")]
     NoAddress,
     /// The cell has a network card.
-    #[error("cannot plug cell {0} into a network: it has a network card already; clones have none")]
+    #[error("cannot plug cell {0} into a network: it has a network card already; plug a clone instead")]
     PluggedIn(CellId),
     /// The kernel has the maximum number of disks.
     #[error("cannot add another disk: the kernel has its maximum already; remove some of them first")]

@@ -54,7 +54,7 @@ fn the_largest_cell_is_ended_and_the_others_continue() {
         assert_eq!(lab.finish(wants).end, End::Exited { status: 0 });
         let end = lab.kernel.collect(hoarder).expect("it was ended").end;
         assert_eq!(end, End::MachineFull);
-        assert_eq!(end.to_string(), "the machine is out of memory, and this cell used most");
+        assert_eq!(end.to_string(), "the machine is out of memory, and this cell used the most memory");
         lab.kernel.free_unused_frames();
         assert_eq!(lab.kernel.free(), before);
     }

@@ -30,7 +30,7 @@ impl fmt::Display for JobEnd {
         match self {
             JobEnd::Exited(status) => write!(f, "exited with status {status}"),
             JobEnd::Signalled(signal) => write!(f, "ended by signal {signal}"),
-            JobEnd::Lost => f.write_str("lost with its cell"),
+            JobEnd::Lost => f.write_str("its cell ended, was frozen, or violated the protocol"),
         }
     }
 }

@@ -35,6 +35,9 @@ pub enum ManagerError {
         "{0}: a service in a cell keeps templates in memory, shows the files of its cell as they were at its start, and has no network: omit this"
     )]
     NotInside(&'static str),
+    /// A service in a cell does not have this operation.
+    #[error("a service in a cell has no {0}: it does not own the kernel; ask the service outside")]
+    UnsupportedInCell(&'static str),
     /// There is no such cell.
     #[error("there is no cell {0}")]
     NoSuchCell(String),
@@ -72,7 +75,7 @@ pub enum ManagerError {
     },
     /// The cell's programs run without a pause.
     #[error(
-        "cannot fork cell {cell}: its programs have not paused within {seconds} seconds; wait until one of them waits for input or time"
+        "cannot fork cell {cell}: its programs have not paused within {seconds} seconds; wait until all of them wait for input or time"
     )]
     NotIdle {
         /// The cell.

@@ -275,7 +275,7 @@ impl Manager {
     /// # Errors
     /// The manager runs in a cell.
     pub fn statistics(&self) -> Result<(Statistics, SwapUsage), ManagerError> {
-        let kernel = self.kernel.as_ref().ok_or(ManagerError::NotInside("metrics"))?;
+        let kernel = self.kernel.as_ref().ok_or(ManagerError::UnsupportedInCell("metrics"))?;
         Ok((kernel.statistics(), kernel.swap_usage().unwrap_or_default()))
     }
 
@@ -423,7 +423,7 @@ impl Manager {
     /// # Errors
     /// It has ended, does not wait, cannot sleep, or an event keeps it awake or has woken it at once.
     pub fn sleep(&self, cell: &ManagedCell) -> Result<(), ManagerError> {
-        let kernel = self.kernel.as_ref().ok_or(ManagerError::NotInside("sleep"))?;
+        let kernel = self.kernel.as_ref().ok_or(ManagerError::UnsupportedInCell("sleep"))?;
         cell.refuse_if_debugged("put to sleep")?;
         let awake = |reason: String| ManagerError::CannotSleep { cell: cell.id(), reason };
         match kernel.sleep(cell.kernel_id()) {
@@ -441,7 +441,7 @@ impl Manager {
     /// # Errors
     /// It has ended.
     pub fn wake(&self, cell: &ManagedCell) -> Result<(), ManagerError> {
-        let kernel = self.kernel.as_ref().ok_or(ManagerError::NotInside("wake"))?;
+        let kernel = self.kernel.as_ref().ok_or(ManagerError::UnsupportedInCell("wake"))?;
         kernel.wake(cell.kernel_id()).map_err(|_| ManagerError::Ended { cell: cell.id(), action: "wake" })
     }
 

@@ -38,9 +38,12 @@ pub enum NetworkError {
     /// The process of gateways, or a gateway's, cannot be started.
     #[error("the gateway's process cannot be started: {}", host::plain(.0))]
     Launcher(#[source] io::Error),
-    /// A thread, or another resource of the host, cannot be created.
-    #[error("cannot start a thread: {0}")]
+    /// A thread cannot be started.
+    #[error("cannot start a thread for a network: {0}")]
     Thread(io::Error),
+    /// A resource of the host cannot be created.
+    #[error("cannot create {0} for the network: {1}")]
+    Resource(&'static str, io::Error),
     /// The kernel has no network for it.
     #[error(transparent)]
     Launch(#[from] LaunchError),

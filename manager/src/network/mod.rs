@@ -258,7 +258,7 @@ fn tap(name: &str, reporter: &Reporter) -> Result<Tap, NetworkError> {
     if !device.is_up {
         reporter.warn(Warning::DeviceDown(name.into()));
     }
-    Tap::new(device.descriptor, device.mtu).map_err(NetworkError::Thread)
+    Tap::new(device.descriptor, device.mtu).map_err(|error| NetworkError::Resource("the TAP device", error))
 }
 
 /// Rules and port forwards for a gateway.
@@ -336,7 +336,7 @@ fn gateway_addresses(cell: Ipv4Addr, router: &Addresses, mtu: u16) -> Result<Gat
         mtu,
         cell,
         dhcp_address: |mac| Mac(mac).address4(),
-        seed: random().map_err(NetworkError::Thread)?,
+        seed: random().map_err(|error| NetworkError::Resource("random numbers", error))?,
     })
 }
 

@@ -125,7 +125,7 @@ pub enum ViewError {
     #[error("there is no directory for images: set HOME or XDG_DATA_HOME")]
     NoDirectory,
     /// The current directory cannot be shown.
-    #[error("cannot show the current directory: {0}\n       start in another one, or with --bare")]
+    #[error("cannot show the current directory: {0}; start in another one, or with --bare")]
     Directory(Error),
 }
 

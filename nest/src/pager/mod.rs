@@ -135,7 +135,7 @@ impl<'a> Pager<'a> {
         loop {
             self.swap.load(number, &mut self.buffer.bytes_mut()[..bytes])?;
             match self.device.give(space, address, &self.buffer, count, number)? {
-                Some(0) => return Err(Error::other("the kernel has lost the page that the program needs")),
+                Some(0) => return Err(Error::other(format!("cannot load page {address:#x}: the kernel did not accept it"))),
                 Some(given) => {
                     self.counters.pages_in += given;
                     self.read_ahead.note_given(number, given);

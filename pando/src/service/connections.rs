@@ -195,7 +195,8 @@ pub(super) async fn limit_body(request: Request, next: Next) -> Response {
     let of_body = Arc::clone(&timed_out);
     let answer = next.run(request.map(|body| Body::new(TimedBody::new(body, of_body)))).await;
     match timed_out.load(Ordering::Relaxed) && answer.status().is_client_error() {
-        true => Problem::timeout("the request's body came too slowly, or not at all").into_response(),
+        true => Problem::timeout(format!("timed out while reading the request's body: send at least {RATE_MIN} bytes per second"))
+            .into_response(),
         false => answer,
     }
 }

@@ -128,7 +128,7 @@ async fn read_list(cell: &ManagedCell, path: &str) -> Result<String, Problem> {
 pub(super) async fn write_input(started: StartedJob, mut bytes: Bytes, is_last: bool) -> Result<(), Problem> {
     let StartedJob { job, mut notified } = started;
     if !feed(&job, &mut notified, &mut bytes).await {
-        return Err(Problem::state(format!("cannot write to the input of program {}: it does not read any more", job.number())));
+        return Err(Problem::state(format!("cannot write to program {}: it has closed its standard input", job.number())));
     }
     if is_last {
         job.port().close_input();

@@ -160,7 +160,7 @@ impl From<ManagerError> for Problem {
             ManagerError::NoVirtualHosts => (StatusCode::SERVICE_UNAVAILABLE, "no-gateway"),
             ManagerError::TwoNetworks => (StatusCode::BAD_REQUEST, "bad-request"),
             ManagerError::NoGateway(_) => (StatusCode::SERVICE_UNAVAILABLE, "no-gateway"),
-            ManagerError::NotInside(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not-in-a-cell"),
+            ManagerError::NotInside(_) | ManagerError::UnsupportedInCell(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not-in-a-cell"),
             ManagerError::NoSuchCell(_) => (StatusCode::NOT_FOUND, "no-such-cell"),
             ManagerError::NoSuchProgram { .. } => (StatusCode::NOT_FOUND, "no-such-job"),
             ManagerError::NameInUse { .. } => (StatusCode::CONFLICT, "name-in-use"),

@@ -38,7 +38,7 @@ impl RequestBody {
     /// # Errors
     /// The line is invalid, too long or late.
     pub(super) async fn first_line<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
-        let late = |_| Problem::timeout("the first line, which says what shall be started, did not come in time");
+        let late = |_| Problem::timeout("the first line of the body (the request as JSON) did not arrive in time");
         timeout(READ_MAX, self.read_first_line()).await.map_err(late)?
     }
 
@@ -51,7 +51,7 @@ impl RequestBody {
             }
             line.extend_from_slice(&bytes);
             if line.len() > LINE_MAX {
-                return Err(Problem::too_large("the first line is too long to say what shall be started"));
+                return Err(Problem::too_large("the first line of the body (the request as JSON) exceeds 1 MiB"));
             }
             if end.is_some() {
                 break;

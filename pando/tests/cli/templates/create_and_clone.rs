@@ -112,7 +112,7 @@ fn impossible_requests_are_refused_with_reasons() {
     refused(&["clone", "./there"], "cannot read");
     refused(&["template", "save", "nothing", "./nothing"], "there is no template `nothing`");
     fs::write(fixture.path("other"), "x".repeat(10_000)).expect("there is room");
-    refused(&["clone", "./other"], "is no saved template");
+    refused(&["clone", "./other"], "is not a template that `pando template save` wrote");
     assert!(!fixture.file("early").exists());
 }
 
