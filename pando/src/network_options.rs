@@ -112,7 +112,7 @@ pub(crate) fn link(text: &str) -> Result<Link, String> {
 /// Parses a rate in bits per second. Returns bytes per second.
 fn rate(text: &str) -> Result<NonZeroU64, String> {
     let help =
-        || format!("`{text}` is not a rate: give bits per second, with K, M or G for thousands, such as rate=100M; at least {LEAST_RATE}");
+        || format!("`{text}` is not a rate: give bits per second, with K, M or G for thousands, such as rate=100M; at least {MIN_RATE}");
     let (number, unit) = crate::size::split(text).ok_or_else(help)?;
     let factor = match unit.to_ascii_uppercase().trim_end_matches("BIT") {
         "" => 1.0,

@@ -155,7 +155,7 @@ pub(crate) fn swap(text: OsString) -> Result<(PathBuf, Size), String> {
 /// Parses a share of a core.
 pub(crate) fn share(text: &str) -> Result<CpuLimit, String> {
     text.parse().ok().filter(|part| *part >= MIN_CPU_SHARE).and_then(CpuLimit::new).ok_or_else(|| {
-        format!("`{text}` is not a share of a core: give a number from {LEAST_SHARE} to 1, such as 0.5; a cell uses one core")
+        format!("`{text}` is not a share of a core: give a number from {MIN_CPU_SHARE} to 1, such as 0.5; a cell uses one core")
     })
 }
 

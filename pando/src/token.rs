@@ -62,7 +62,7 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
         }
         Command::Rm { tokens } => wait_for(async {
             for token in tokens {
-                client.ask::<()>(Method::DELETE, &format!("/v1/tokens/{token}"), &()).await?;
+                client.request::<()>(Method::DELETE, &format!("/v1/tokens/{token}"), &()).await?;
             }
             Ok(())
         })?,

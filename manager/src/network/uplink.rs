@@ -67,7 +67,7 @@ impl Uplink {
 
     /// Sends a frame of this length, which `fill` writes, all of it.
     pub(super) fn send(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
-        let filled = self.buffers.filled(length, |room| {
+        let filled = self.buffers.allocate_filled(length, |room| {
             fill(room);
             Ok::<(), Infallible>(())
         });

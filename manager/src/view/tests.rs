@@ -42,7 +42,7 @@ impl Stage {
         HostEnvironment {
             directory,
             homes,
-            trees: cache.clone(),
+            tree_cache: cache.clone(),
             cache,
             rustup_home: Some(self.path("home/.rustup")),
             ..HostEnvironment::default()

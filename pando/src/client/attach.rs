@@ -122,7 +122,7 @@ impl Signals {
                 _ = fourth.1.recv() => fourth.0,
             };
             // The cell may have ended.
-            let _ = client.ask::<()>(Method::POST, &format!("{place}/kill?signal={name}"), &()).await;
+            let _ = client.request::<()>(Method::POST, &format!("{place}/kill?signal={name}"), &()).await;
         }
     }
 }

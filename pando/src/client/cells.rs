@@ -222,9 +222,9 @@ pub(crate) fn kill(options: &KillOptions) -> Result<u8, Failure> {
     wait_for(async {
         for cell in &options.cells {
             let path = format!("/v1/cells/{cell}/kill?signal={}", options.signal);
-            client.ask::<()>(Method::POST, &path, &()).await?;
+            client.request::<()>(Method::POST, &path, &()).await?;
             if options.rm {
-                client.ask::<()>(Method::DELETE, &format!("/v1/cells/{cell}"), &()).await?;
+                client.request::<()>(Method::DELETE, &format!("/v1/cells/{cell}"), &()).await?;
             }
         }
         Ok(0)
@@ -252,7 +252,7 @@ fn ask_each(cells: &[String], action: &str) -> Result<u8, Failure> {
     let client = Client::find_or_fail()?;
     wait_for(async {
         for cell in cells {
-            client.ask::<()>(Method::POST, &format!("/v1/cells/{cell}/{action}"), &()).await?;
+            client.request::<()>(Method::POST, &format!("/v1/cells/{cell}/{action}"), &()).await?;
         }
         Ok(0)
     })

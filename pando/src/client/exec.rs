@@ -164,7 +164,7 @@ async fn follow(client: &Client, place: &str, signals: &mut Option<TerminalSigna
     loop {
         let TerminalSize { rows, columns } = window();
         // The program may have ended.
-        let _ = client.ask::<()>(Method::POST, &format!("{place}/resize?rows={rows}&columns={columns}"), &()).await;
+        let _ = client.request::<()>(Method::POST, &format!("{place}/resize?rows={rows}&columns={columns}"), &()).await;
         tokio::select! {
             _ = resized.recv() => {}
             _ = continued.recv() => terminal::resume().map_err(Failure::Terminal)?,

@@ -50,7 +50,7 @@ pub(crate) struct InspectOptions {
 /// No server runs.
 pub(crate) fn stop(options: &StopOptions) -> Result<u8, Failure> {
     each(&options.cells, async |client: &Client, cell: &str| {
-        client.ask::<()>(Method::POST, &format!("/v1/cells/{cell}/stop?timeout={}", options.seconds), &()).await
+        client.request::<()>(Method::POST, &format!("/v1/cells/{cell}/stop?timeout={}", options.seconds), &()).await
     })
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn remove(options: &RemoveOptions) -> Result<u8, Failure> {
         if !options.force && client.get::<api::Cell>(&path).await?.outcome.is_none() {
             return Err(Failure::Running(cell.into()));
         }
-        client.ask::<()>(Method::DELETE, &path, &()).await
+        client.request::<()>(Method::DELETE, &path, &()).await
     })
 }
 

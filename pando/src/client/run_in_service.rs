@@ -91,7 +91,7 @@ async fn close_stream(client: &Client, place: &str, stream: api::Source) -> Resu
     let stream = serde_json::to_value(stream).map_err(std::io::Error::from)?;
     let path = format!("{place}/close-stream?stream={}", stream.as_str().unwrap_or_default());
     // The cell may have ended.
-    let _ = client.ask::<()>(Method::POST, &path, &()).await;
+    let _ = client.request::<()>(Method::POST, &path, &()).await;
     Ok(())
 }
 
@@ -147,7 +147,7 @@ async fn forward(client: &Client, place: &str, end_signal: &Cell<Option<u8>>) ->
             end_signal.set(kind.map(|kind| kind.as_raw_value() as u8).or(end_signal.get()));
         }
         // The cell may have ended. A failed server shows in the cell's output.
-        let _ = client.ask::<()>(Method::POST, &format!("{place}/kill?signal={sent}"), &()).await;
+        let _ = client.request::<()>(Method::POST, &format!("{place}/kill?signal={sent}"), &()).await;
         if action == SignalAction::End {
             sleep(DRAIN_TIME).await;
             return Ok(());

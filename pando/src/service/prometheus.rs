@@ -43,7 +43,7 @@ pub(super) fn text(summary: &ManagerSummary, statistics: &Statistics, swap: &Swa
         ("wakes", "Cells that woke up", sleeps.wakes),
         ("sleeps_interrupted", "Sleeps that an event prevented", sleeps.interrupted),
         ("sleeps_refused", "Sleeps that the state of a cell or of swap space prevented", sleeps.refused),
-        ("cells_lost", "Cells that ended because their memory could not be restored", sleeps.lost),
+        ("cells_lost", "Cells that ended because their memory could not be restored", sleeps.restore_failures),
         ("exits", "Exits of cells to the kernel", statistics.exits),
     ] {
         let counter = Counter::<u64>::default();

@@ -77,7 +77,7 @@ fn remove(names: &[TemplateName]) -> Result<u8, Failure> {
     let client = service()?;
     wait_for(async {
         for name in names {
-            client.ask::<()>(Method::DELETE, &format!("/v1/templates/{name}"), &()).await?;
+            client.request::<()>(Method::DELETE, &format!("/v1/templates/{name}"), &()).await?;
         }
         Ok(0)
     })

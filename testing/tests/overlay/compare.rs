@@ -7,7 +7,7 @@ use pando_libos::credentials::Credentials;
 use pando_libos::erofs::{FileType, Image, Time};
 use pando_libos::errno::Errno;
 use pando_libos::files::Files;
-use pando_libos::files::change::{NewNode, here};
+use pando_libos::files::change::{NewNode, at_cwd};
 use pando_libos::files::namei::LookupFlags;
 use pando_libos::files::tree::{InodeRef, Tree};
 use pando_libos::uapi::{AT_FDCWD, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
@@ -142,12 +142,12 @@ impl ComparedTrees {
                 node.content_mut()?.resize(*size)?;
                 files.close(fd)
             }
-            Operation::Directory(path) => files.make(here(path.as_bytes()), NewNode::Directory, 0o755, now()),
-            Operation::Symlink(target, path) => files.make(here(path.as_bytes()), NewNode::Symlink(target.as_bytes()), 0, now()),
-            Operation::Link(from, to) => files.link(here(from.as_bytes()), here(to.as_bytes()), false, false, now()),
-            Operation::Unlink(path) => files.unlink(here(path.as_bytes()), now()),
-            Operation::RemoveDirectory(path) => files.remove_directory(here(path.as_bytes()), now()),
-            Operation::Rename(from, to) => files.rename(here(from.as_bytes()), here(to.as_bytes()), 0, now()),
+            Operation::Directory(path) => files.make(at_cwd(path.as_bytes()), NewNode::Directory, 0o755, now()),
+            Operation::Symlink(target, path) => files.make(at_cwd(path.as_bytes()), NewNode::Symlink(target.as_bytes()), 0, now()),
+            Operation::Link(from, to) => files.link(at_cwd(from.as_bytes()), at_cwd(to.as_bytes()), false, false, now()),
+            Operation::Unlink(path) => files.unlink(at_cwd(path.as_bytes()), now()),
+            Operation::RemoveDirectory(path) => files.remove_directory(at_cwd(path.as_bytes()), now()),
+            Operation::Rename(from, to) => files.rename(at_cwd(from.as_bytes()), at_cwd(to.as_bytes()), 0, now()),
             Operation::Permissions(path, mode) => {
                 let place = files.find(AT_FDCWD, path.as_bytes(), LookupFlags::FOLLOW)?;
                 files.owner_mut(place, now())?.permissions = *mode as u16;

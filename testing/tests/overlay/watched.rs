@@ -6,9 +6,9 @@ use crate::compare::empty_files;
 use pando_libos::errno::Errno;
 use pando_libos::files::edge::EventTimes;
 use pando_libos::files::epoll::Interest;
-use pando_libos::files::event::Event;
+use pando_libos::files::epoll_file::EpollOperation;
+use pando_libos::files::eventfd::EventCounter;
 use pando_libos::files::pipe_file::PipeFile;
-use pando_libos::files::watch::EpollOperation;
 use pando_libos::files::{DescriptorTarget, FileObject, Files, OpenFile};
 use pando_libos::uapi::{O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
 use proptest::prelude::*;
@@ -144,7 +144,7 @@ impl ComparedEpoll {
             }
             Step::Counter(count) => {
                 let host = eventfd(count.into(), EventfdFlags::NONBLOCK).expect("the host has counters");
-                let event = Event { count: count.into(), one_by_one: false, event_times: EventTimes::default() };
+                let event = EventCounter { count: count.into(), one_by_one: false, event_times: EventTimes::default() };
                 self.opens_file(host, event, O_RDWR);
                 None
             }
@@ -201,7 +201,7 @@ fn counted(bytes: usize) -> Vec<(u64, u32)> {
 fn put(host: &OwnedFd, file: &OpenFile, bytes: usize) -> Option<rustix::io::Result<usize>> {
     match file.object {
         FileObject::Pipe(_) if file.writable() => Some(rustix::io::write(host, &vec![1; bytes])),
-        FileObject::Event(_) => Some(rustix::io::write(host, &(bytes as u64).to_ne_bytes())),
+        FileObject::EventCounter(_) => Some(rustix::io::write(host, &(bytes as u64).to_ne_bytes())),
         _ => None,
     }
 }
@@ -212,7 +212,7 @@ fn put_here(files: &mut Files, fd: u64, bytes: usize) -> Option<Result<usize, Er
             let id = file.pipe;
             Some(files.pipes.get_mut(id).and_then(|pipe| pipe.push(&vec![1; bytes])))
         }
-        FileObject::Event(event) => Some(event.add(bytes as u64).map(|()| 8)),
+        FileObject::EventCounter(event) => Some(event.add(bytes as u64).map(|()| 8)),
         _ => None,
     }
 }
@@ -228,7 +228,7 @@ fn take_here(files: &mut Files, fd: u64, bytes: usize) -> Option<Result<usize, E
                 taken
             }))
         }
-        FileObject::Event(event) => Some(event.take().map(|_| 8)),
+        FileObject::EventCounter(event) => Some(event.take().map(|_| 8)),
         _ => None,
     }
 }
