@@ -15,7 +15,7 @@ pub const CLUSTER_SPANS: usize = 16;
 /// other cells of its family may have retired more meanwhile.
 pub const FLUSH_WAITS: u32 = 4;
 
-/// Children of ended cells that one piece of housekeeping ends: about 100 µs under the lock.
+/// Children of ended cells that one step of housekeeping ends: about 100 µs under the lock.
 pub const ORPHANS_STEP: usize = 8;
 
 /// Blocks that are read together: an aligned 256 KiB. Larger groups save exits, but take as long to copy as the exits.
@@ -24,7 +24,7 @@ pub const BLOCK_GROUP: u64 = 64;
 /// Tables from which one step of the eviction removes blocks: 32 MiB of them.
 pub const EVICTION_TABLES: u64 = 16;
 
-/// The part of the quota of a watched cell whose retired tables are worth a flush before the cell halts for want of memory: a sixteenth.
+/// The quota of a watched cell, divided by this: so many retired tables are worth a flush before the cell halts for want of memory.
 pub const RETIRED_DIVISOR: u64 = 16;
 
 /// Lookups of the pages that a parent takes, in all spaces of the cell: some 100 µs under the lock. Pages that more than 50 spaces share
@@ -122,7 +122,7 @@ pub const PROTECTED_PAGES: u64 = 1 << 12;
 /// Frames beyond its use before that a cell may take when it wakes up: tables that were shared.
 pub const WAKE_FRAMES: u64 = 256;
 
-/// The same as a part of its use: large pages may come back as small ones, with a table for each.
+/// The same as its use divided by this: large pages may come back as small ones, with a table for each.
 pub const WAKE_DIVISOR: u64 = 256;
 
 /// Shortest time until its alarm for which a cell falls asleep by itself: it costs about a millisecond to sleep and wake up.
@@ -182,10 +182,10 @@ pub const QUANTUM: Duration = Duration::from_millis(10);
 /// Quantum of a cell when no other cell is runnable: the vCPU then does its housekeeping.
 pub const LONE_QUANTUM: Duration = Duration::from_millis(100);
 
-/// Time on vCPUs after which a new cell no longer counts as starting, whatever it does: the start of most programs needs less.
+/// Time on vCPUs after which a start phase ends, whatever the cell does: the start of most programs needs less.
 pub const START_PHASE_CPU_MAX: Duration = Duration::from_millis(500);
 
-/// Time after which it does not in any case: several starts share a vCPU, and others may need it as well.
+/// Time after which it ends in any case: several starts share a vCPU, and others may need it as well.
 pub const START_PHASE_MAX: Duration = Duration::from_secs(4);
 
 /// The period of CPU limits: ten quanta, so that a limit can be kept to a tenth without more switches than among equal cells.
@@ -248,7 +248,7 @@ pub const DESCENDANTS_LISTED: usize = 4096;
 /// Calls that one step of a `receive` passes over because their callers have made mistakes.
 pub const RECEIVE_TRIES: usize = 16;
 
-/// Calls of ports, given up or never to be answered, of which one piece of housekeeping tells the callers: some 10 µs under the lock.
+/// Calls of ports, given up or never to be answered, of which one step of housekeeping tells the callers: some 10 µs under the lock.
 pub const IPC_RELEASE_STEP: usize = 64;
 
 /// Number of alarms below which stale ones are not removed.

@@ -98,7 +98,7 @@ impl WritableVolumes {
     }
 
     /// Starts the write-back of the cell's changes, and forwards the messages of its live mounts, on threads of their own. The volumes may
-    /// grow by `most` bytes. `None` if there is neither.
+    /// grow by `max` bytes. `None` if there is neither.
     ///
     /// # Errors
     /// The cell has ended, or the host has no thread.

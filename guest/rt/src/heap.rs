@@ -43,7 +43,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Maps a piece of at least `least` bytes. Returns its address and size. Once there are some, it uses large pages
+    /// Maps a piece of at least `min` bytes. Returns its address and size. Once there are some, it uses large pages
     /// if there is memory for them.
     fn map(&mut self, min: u64) -> Result<(u64, u64), ()> {
         let large = self.next.next_multiple_of(LARGE_PAGE_SIZE);

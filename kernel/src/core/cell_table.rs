@@ -56,7 +56,7 @@ pub(super) struct LiveCell {
     pub(super) idleness: Idleness,
     /// Its sleep: only in run state `Asleep`.
     pub(super) sleep: Option<Box<Sleep>>,
-    /// Its start, until it has settled.
+    /// Its start phase, until that ends.
     pub(super) start: Option<Box<StartPhase>>,
     /// The operator watches it.
     pub(super) on_halt: Option<WatchCallback>,

@@ -24,7 +24,7 @@ impl Kernel {
 }
 
 impl State {
-    /// The first `most` of the living descendants of a cell, parents before their children. Visits no more than [`DESCENDANTS_LISTED`]
+    /// The first `max` of the living descendants of a cell, parents before their children. Visits no more than [`DESCENDANTS_LISTED`]
     /// children, ended ones included.
     pub(super) fn descendants(&mut self, id: CellId, max: usize) -> Vec<DescendantRecord> {
         let mut visits_left = DESCENDANTS_LISTED;

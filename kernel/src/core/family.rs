@@ -19,9 +19,9 @@ use pando_abi::watch::{HaltReason, REASON_WORDS};
 use pando_abi::{HoldingName, Refusal};
 use pando_machine::PageCount;
 
-/// Bytes of streams in a part of a console that one call reads. Encoded, even pieces of one byte each fit into the caller's largest buffer.
+/// Bytes of streams in a chunk of a console that one call reads. Encoded, even pieces of one byte each fit into the caller's largest buffer.
 const CONSOLE_CHUNK_BYTES: usize = 16 << 10;
-/// Bytes of the count at the beginning of a part.
+/// Bytes of the count at the beginning of a chunk.
 const COUNT_BYTES: usize = 8;
 
 impl State {
@@ -156,7 +156,7 @@ impl State {
         Ok(0)
     }
 
-    /// Copies a part of what was not read on a cell's console into the caller. Returns the number of bytes.
+    /// Copies a chunk of what was not read on a cell's console into the caller. Returns the number of bytes.
     pub(super) fn read_console_state(
         &mut self,
         caller: CellId,
@@ -175,7 +175,7 @@ impl State {
         Ok(bytes.len() as u64)
     }
 
-    /// Appends a part to the console of a cell that was not started.
+    /// Appends a chunk to the console of a cell that was not started.
     pub(super) fn build_console(&mut self, child: CellId, bytes: &[u8]) -> Result<u64, OperationError> {
         let encoded = bytes.get(COUNT_BYTES..).ok_or(Refusal::BadArgument)?;
         let (chunk, rest): (ConsoleChunk, _) = postcard::take_from_bytes(encoded).map_err(|_| Refusal::BadArgument)?;

@@ -9,7 +9,7 @@ use pando_machine::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A part of the queue.
+/// A class of idle cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleClass {
     /// Cells by the time at which they fall asleep if no event comes.
@@ -20,7 +20,7 @@ pub(super) enum IdleClass {
     JustWoken,
 }
 
-/// The place of a cell in the queue. An entry of the queue is valid if it agrees with the place that its cell has.
+/// The position of a cell in the queue. An entry of the queue is valid if it agrees with the place that its cell has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IdlePosition {
     pub(super) class: IdleClass,

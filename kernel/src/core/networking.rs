@@ -143,7 +143,7 @@ impl HostPort {
         }
     }
 
-    /// Takes up to `most` frames from its queue.
+    /// Takes up to `max` frames from its queue.
     pub fn receive(&self, max: usize) -> Vec<Bytes> {
         let Some(shared) = self.shared.upgrade() else { return Vec::new() };
         let mut state = shared.lock();
@@ -174,7 +174,7 @@ pub struct PacketCapture {
 }
 
 impl PacketCapture {
-    /// Takes up to `most` frames, oldest first, each with the time at which the switch carried it, since 1970.
+    /// Takes up to `max` frames, oldest first, each with the time at which the switch carried it, since 1970.
     pub fn receive(&self, max: usize) -> Vec<(Duration, Bytes)> {
         let Some(shared) = self.shared.upgrade() else { return Vec::new() };
         let mut state = shared.lock();

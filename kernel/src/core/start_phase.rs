@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The start of a cell: from the operator's request until the cell has settled.
+//! The start phase of a cell: from the operator's request until the cell no longer counts as starting.
 
 use crate::limits::START_PHASE_CPU_MAX;
 use std::time::Duration;

@@ -99,7 +99,7 @@ pub(super) struct State {
     pub(super) ended_exits: u64,
     pub(super) scheduler: Box<dyn Scheduler>,
     pub(super) gatekeeper: Box<dyn Gatekeeper>,
-    /// When admitted cells settle at the latest, in order. Entries of cells that have settled before remain until then.
+    /// When the start phases of admitted cells end at the latest, in order. Entries of phases that ended before remain until then.
     pub(super) start_deadlines: VecDeque<(Nanos, CellId)>,
     oom_policy: Box<dyn OomPolicy>,
     /// Whether cells may idle until a given time.

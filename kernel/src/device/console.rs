@@ -278,7 +278,7 @@ impl ConsolePort {
         mem::take(&mut self.lock().is_changed)
     }
 
-    /// At most `most` bytes of the next output, which stay the next output.
+    /// At most `max` bytes of the next output, which stay the next output.
     pub(crate) fn peek(&self, max: usize) -> ConsoleOutput {
         let buffers = self.lock();
         match buffers.output.front() {
@@ -342,7 +342,7 @@ impl ConsolePort {
         }
     }
 
-    /// Takes up to `most` bytes of input. The second value is `true` if the input has ended with them.
+    /// Takes up to `max` bytes of input. The second value is `true` if the input has ended with them.
     pub fn take_input(&self, max: usize) -> (Vec<u8>, bool) {
         let mut buffers = self.lock();
         let count = buffers.input.len().min(max);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The gatekeeper: decides which started cells are admitted (Denali section 3.2.1).
 //!
-//! Of many cells that are started at once, few run at a time. An admitted cell *starts* until it has settled: it idles for the first time,
-//! has ended, or has had its time for the start. Then the next one is admitted. So the first cells of a batch idle, and can sleep, long
+//! Of many cells that are started at once, few run at a time. The *start phase* of an admitted cell ends when it idles for the first time, has
+//! ended, or has used its time for the start. Then the next one is admitted. So the first cells of a batch idle, and can sleep, long
 //! before the last one runs.
 
 use crate::cell::CellId;
@@ -48,7 +48,7 @@ pub struct Fifo {
     places: HashMap<CellId, QueuePosition>,
     /// Number of cells that were queued.
     queued: u64,
-    /// Admitted cells of the class [`Class::Ordinary`] that have not settled.
+    /// Admitted cells of the class [`Class::Ordinary`] in their start phase.
     starting: HashSet<CellId>,
     /// How many of them there may be for another one to be admitted.
     max_starting: usize,
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         /// Against a model with lists: cells are admitted in order, those that are needed first, each once, and none that has ended. No
-        /// more start than allowed; those that are needed and nested ones do not count. If all settle, all are admitted.
+        /// more start than allowed; those that are needed and nested ones do not count. If all start phases end, all are admitted.
         #[test]
         fn cells_are_admitted_in_order_and_few_at_a_time(most in 1..5_usize, steps in prop::collection::vec((0..5_u8, 0..24_u32), 0..200)) {
             let mut fifo = Fifo::with_starts(most);

@@ -20,9 +20,9 @@ pub(crate) use sensors::MemorySensors;
 
 /// The time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The least limit: 64 MiB, or a quarter of the configured memory if that is less.
+/// The minimum limit: 64 MiB, or a quarter of the configured memory if that is less.
 const LIMIT_MIN: PageCount = PageCount(1 << 14);
-/// Idle cells fall asleep until this part of the limit is free.
+/// Idle cells fall asleep until the limit divided by this is free.
 const FREE_DIVISOR: u64 = 64;
 
 /// The control of a kernel's memory. Dropping it ends its thread.

@@ -3,7 +3,7 @@
 
 use pando_machine::PageCount;
 
-/// A part of the memory that stays free: the host's or the cgroup's divided by this. Page tables of the host, buffers of the kernel and
+/// The host's or the cgroup's memory divided by this stays free. Page tables of the host, buffers of the kernel and
 /// other processes take memory between two readings.
 const RESERVE_DIVISOR: u64 = 16;
 /// The memory that stays free besides: the process itself needs it, half of it for records of cells that fall asleep or wake up.
@@ -14,9 +14,9 @@ const PROCESS_DIVISOR: u64 = 4;
 const PRESSURE_LOW: f64 = 2.0;
 /// Pressure from which memory is given back.
 const PRESSURE_HIGH: f64 = 10.0;
-/// The part of the used memory that is given back for each reading with high pressure.
+/// The used memory divided by this is given back for each reading with high pressure.
 const PRESSURE_DIVISOR: u64 = 16;
-/// The limit grows by at most this part of its maximum for each reading: other processes get their share of memory that became free.
+/// The limit grows by at most its maximum divided by this for each reading: other processes get their share of memory that became free.
 const GROWTH_DIVISOR: u64 = 8;
 
 /// The memory of the host or of a cgroup, in pages.

@@ -79,7 +79,7 @@ impl Record {
         Origin::Common { commands }
     }
 
-    /// Whether it is a common record that starts of this command do not change: it was learned from it, or from `most` others.
+    /// Whether it is a common record that starts of this command do not change: it was learned from it, or from `max` others.
     pub(super) fn is_learned_from(&self, command: &[u8], max: u32) -> bool {
         match &self.origin {
             Origin::Common { commands } => commands.len() >= max as usize || commands.iter().any(|known| known == command),

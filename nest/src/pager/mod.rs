@@ -29,7 +29,7 @@ pub use swap_file::swap_file_error;
 const BITMAP_BYTES: usize = 1 << 16;
 /// Swap numbers that such a bitmap has.
 const BITMAP_NUMBERS: u32 = BITMAP_BYTES as u32 * 8;
-/// The part of the swap file that must be free after a search for unused pages: a search for each few pages would take all the time.
+/// The swap file's size divided by this must be free after a search for unused pages: a search for each few pages would take all the time.
 const FREE_DIVISOR: usize = 64;
 
 /// Counts of a pager.

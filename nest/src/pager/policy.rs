@@ -9,7 +9,7 @@ use pando_abi::limits::MAX_SWAP_PAGES;
 const MAX_BATCH: u64 = 512;
 /// Fewest pages that are taken at once.
 const MIN_BATCH: u64 = 16;
-/// The part of the memory that is taken at once: a thirty-second.
+/// The memory divided by this is taken at once.
 const BATCH_DIVISOR: u64 = 32;
 
 /// Pages to read at the first fault.

@@ -50,7 +50,7 @@ impl SwapFile {
         self.free
     }
 
-    /// Free pages: the next `most` consecutive ones, or the longest run if all are shorter. Empty: all are in use.
+    /// Free pages: the next `max` consecutive ones, or the longest run if all are shorter. Empty: all are in use.
     pub(super) fn find_free(&self, max: usize) -> Range<u32> {
         let mut longest = 0..0;
         for part in [self.hand..self.used.len(), 0..self.hand] {
@@ -83,7 +83,7 @@ impl SwapFile {
         Ok(())
     }
 
-    /// Number of pages in use from `first` on, at most `most`.
+    /// Number of pages in use from `first` on, at most `max`.
     pub(super) fn used_from(&self, first: u32, max: u64) -> u64 {
         self.used.iter().skip(first as usize).take(max as usize).take_while(|used| **used).count() as u64
     }

@@ -108,7 +108,7 @@ impl UnauthenticatedConnection {
     }
 }
 
-/// Accepts and serves connections forever, at most `most` at a time.
+/// Accepts and serves connections forever, at most `max` at a time.
 pub(super) async fn serve_clients(listener: impl Accept, router: Router, max: usize) -> io::Result<()> {
     serve(listener, router, max, None).await
 }

@@ -215,7 +215,7 @@ impl ComparedTrees {
         }
     }
 
-    /// Lists at most `most` names of the overlay's root from a position on, each with the position after it.
+    /// Lists at most `max` names of the overlay's root from a position on, each with the position after it.
     pub(crate) fn names(&self, position: u64, max: usize) -> Vec<(String, u64)> {
         let mut names = Vec::new();
         let take = |listed: pando_libos::files::tree::DirectoryEntry<'_>| {

@@ -193,7 +193,7 @@ fn swap_buffer(address: u64, pages: u64) -> Result<UserRange, Errno> {
     Ok(UserRange::new(address, pages * PAGE_SIZE)?)
 }
 
-/// A buffer of zeros, of at most `most` bytes.
+/// A buffer of zeros, of at most `max` bytes.
 pub(super) fn buffer(bytes: u64, max: u64) -> Result<Vec<u8>, Errno> {
     if bytes > max {
         return Err(Errno::EINVAL);

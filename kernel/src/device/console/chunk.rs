@@ -5,7 +5,7 @@ use super::{ConsolePort, Stream};
 use crate::limits::CONSOLE_BYTES;
 use serde::{Deserialize, Serialize};
 
-/// A part of the unread bytes of a console, for an image of the cell.
+/// A chunk of the unread bytes of a console, for an image of the cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConsoleChunk {
     /// Input that the cell has not taken.
@@ -27,7 +27,7 @@ impl ConsoleChunk {
 
 /// Functions for images of cells.
 impl ConsolePort {
-    /// At most `most` bytes of output and input, output first, after the first `skipped`. An empty part is the last.
+    /// At most `max` bytes of output and input, output first, after the first `skipped`. An empty chunk is the last.
     pub(crate) fn chunk(&self, skipped: usize, max: usize) -> ConsoleChunk {
         let buffers = self.lock();
         let (mut skipped, mut left, mut output) = (skipped, max, Vec::new());
@@ -53,7 +53,7 @@ impl ConsolePort {
         }
     }
 
-    /// Appends a part. `false`: it has an unknown stream, an empty piece, or more bytes than a console holds.
+    /// Appends a chunk. `false`: it has an unknown stream, an empty piece, or more bytes than a console holds.
     pub(crate) fn append_chunk(&self, chunk: ConsoleChunk) -> bool {
         let mut buffers = self.lock();
         let bytes: usize = chunk.output.iter().map(|(_, bytes)| bytes.len()).sum();

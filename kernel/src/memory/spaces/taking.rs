@@ -31,7 +31,7 @@ impl SpaceSet {
         if range.slot == SYSTEM_SLOT { Err(Refusal::BadAddress) } else { Ok(range) }
     }
 
-    /// The first pages from the start of `range` on, in its slot, for which the cell pays: consecutive ones, at most `most`. An empty
+    /// The first pages from the start of `range` on, in its slot, for which the cell pays: consecutive ones, at most `max`. An empty
     /// range: none was found up to there.
     pub fn find_page_out_candidates(&mut self, frames: &Frames, range: &PageSpan, max: u64) -> Range<u64> {
         let (account, end) = (self.account, SLOT_SIZE / PAGE_SIZE);

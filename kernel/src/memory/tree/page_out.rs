@@ -14,7 +14,7 @@ const TABLE_COST: u64 = 16;
 
 impl Tree {
     /// Finds the first present pages at or after `page` for which this account pays, as far as they are consecutive and in one last-level
-    /// table or large page, at most `most`: those that a parent may take. Costs no more than `budget` lookups. An empty range: none was
+    /// table or large page, at most `max`: those that a parent may take. Costs no more than `budget` lookups. An empty range: none was
     /// found up to there.
     #[must_use]
     pub(in crate::memory) fn find_page_out_candidates(

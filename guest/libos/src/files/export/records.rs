@@ -73,7 +73,7 @@ impl<'a> Records<'a> {
         self.named(Kind::Lost, entry, &path[..path.len().min(MAX_PATH)], &[])
     }
 
-    /// Appends up to `most` bytes of a file. `fill` writes them to a buffer and returns how many they are. Returns that number.
+    /// Appends up to `max` bytes of a file. `fill` writes them to a buffer and returns how many they are. Returns that number.
     ///
     /// # Errors
     /// Those of `fill`.

@@ -54,7 +54,7 @@ impl<'a> BufferCursor<'a> {
         moved
     }
 
-    /// Fills `room` from the buffers, up to the first fault. Returns how many bytes.
+    /// Fills `buffer` from the buffers, up to the first fault. Returns how many bytes.
     pub fn fill(&mut self, buffer: &mut [u8]) -> usize {
         self.each(buffer.len(), |address, at, length| user::read_some(address, &mut buffer[at..at + length]))
     }
