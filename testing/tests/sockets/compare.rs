@@ -214,7 +214,7 @@ impl ComparedSockets {
             rest = left;
             piece.len()
         };
-        let sending = SendRequest { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
+        let sending = SendRequest { length: bytes.len(), control: ControlMessage::default(), urgent: false, more: false, give: &mut give };
         ours(self.sockets.send(id, to, sending), |count| count.to_le_bytes().to_vec())
     }
 

@@ -66,7 +66,7 @@ fn datagrams_are_spread_and_those_of_one_sender_stay_together() {
             let bytes = number.to_le_bytes();
             let mut give = giving(&bytes);
             let sending =
-                SendRequest { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
+                SendRequest { length: bytes.len(), control: ControlMessage::default(), urgent: false, more: false, give: &mut give };
             assert_eq!(sockets.send(client, &Destination::Inet(PORT), sending), Ok(bytes.len()));
         }
     }
