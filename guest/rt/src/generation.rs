@@ -19,8 +19,8 @@ pub(crate) fn reset_in_new_clone() -> u64 {
 }
 
 /// Resets the state for a new generation. A freeze may interrupt it at any instruction: the clones then run it again, so each step may run
-/// twice. Only if that happens between the two clock readings of [`kernel_clock::resume`], the clock of the clones is off by the time for which their source
-/// was stopped.
+/// twice. Only if that happens between the two clock readings of [`kernel_clock::resume`], the clock of the clones is off by the time for
+/// which their source was stopped.
 #[cold]
 fn begin(generation: u64) {
     // The operator's events were for the source, and so was its timer.

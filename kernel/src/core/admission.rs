@@ -129,7 +129,7 @@ impl State {
         self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingAdmission)
     }
 
-    /// Charges a cell for its time on a vCPU in its start phase. The phase ends if that time is used up, or if the cell waits for something.
+    /// Charges a cell for its time on a vCPU in its start phase. The phase ends if that time is used up, or if the cell waits.
     pub(super) fn charge_start(&mut self, id: CellId, time: Duration) {
         let Some((live, _)) = self.living(id) else { return };
         let Some(start) = &mut live.start else { return };

@@ -19,7 +19,7 @@ use pando_abi::watch::{HaltReason, REASON_WORDS};
 use pando_abi::{HoldingName, Refusal};
 use pando_machine::PageCount;
 
-/// Bytes of streams in a chunk of a console that one call reads. Encoded, even pieces of one byte each fit into the caller's largest buffer.
+/// Bytes of streams in a chunk of a console that one call reads. Encoded, even chunks of single bytes fit the caller's largest buffer.
 const CONSOLE_CHUNK_BYTES: usize = 16 << 10;
 /// Bytes of the count at the beginning of a chunk.
 const COUNT_BYTES: usize = 8;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The gatekeeper: decides which started cells are admitted (Denali section 3.2.1).
 //!
-//! Of many cells that are started at once, few run at a time. The *start phase* of an admitted cell ends when it idles for the first time, has
-//! ended, or has used its time for the start. Then the next one is admitted. So the first cells of a batch idle, and can sleep, long
+//! Of many cells that are started at once, few run at a time. The *start phase* of an admitted cell ends when it idles for the first time,
+//! has ended, or has used its time for the start. Then the next one is admitted. So the first cells of a batch idle, and can sleep, long
 //! before the last one runs.
 
 use crate::cell::CellId;

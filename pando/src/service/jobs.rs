@@ -316,8 +316,8 @@ async fn kill_after(time: Duration, job: Arc<Job>) {
     job.signal(SIGKILL);
 }
 
-/// Sends the job's output and its end to the client. `timeout_task` is the task of its time limit, if it has one; `limit` the most bytes of its
-/// output: a program that writes more is killed.
+/// Sends the job's output and its end to the client. `timeout_task` is the task of its time limit, if it has one; `limit` the most bytes of
+/// its output: a program that writes more is killed.
 async fn copy_output(
     job: Arc<Job>,
     mut notified: watch::Receiver<()>,

@@ -74,7 +74,8 @@ pub fn take(each: &mut dyn FnMut(&[u8])) {
     });
 }
 
-/// Sends a report, which consists of the parts and has at most [`MAX_REPORT_BYTES`] bytes, at the next exit. `false`: there is no room for it yet.
+/// Sends a report, which consists of the parts and has at most [`MAX_REPORT_BYTES`] bytes, at the next exit. `false`: there is no room for
+/// it yet.
 pub fn report(parts: [&[u8]; 2]) -> bool {
     CONTROL.0.with(|control| {
         let Some(slot) = control.free() else { return false };

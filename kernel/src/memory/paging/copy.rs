@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's own reads and writes of a cell's memory.
 //!
-//! A write breaks sharing first (rule 5). Reads and writes see the memory as the program does: lazy memory reads zero, and blocks of disks are
-//! read first (the copy returns the block to read, and the caller tries again). The cell's permissions apply, unless the operator
+//! A write breaks sharing first (rule 5). Reads and writes see the memory as the program does: lazy memory reads zero, and blocks of disks
+//! are read first (the copy returns the block to read, and the caller tries again). The cell's permissions apply, unless the operator
 //! copies: it may load a program into read-only pages.
 
 use super::block_read::BlockRequest;

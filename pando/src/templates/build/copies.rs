@@ -50,8 +50,8 @@ impl CopiedFile {
     }
 }
 
-/// Lists a file, or a directory with all below it, directories before their content. If `local` is a symbolic link, it is followed. Special files in
-/// directories are left out.
+/// Lists a file, or a directory with all below it, directories before their content. If `local` is a symbolic link, it is followed.
+/// Special files in directories are left out.
 ///
 /// # Errors
 /// There is no such file, it cannot be read, or there are too many.
