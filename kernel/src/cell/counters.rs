@@ -6,18 +6,33 @@ use pando_abi::Registers;
 use pando_abi::hypercall::TABLE;
 use std::time::Duration;
 
-/// Numbers of calls for each hypercall of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct HypercallCounts([u64; TABLE.len()]);
+/// Numbers of calls of hypercalls with a number of the table, in the order of these numbers. A cell uses few of them, so those without
+/// calls take no memory: it stays with a cell that sleeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct HypercallCounts(Vec<HypercallCount>);
 
-impl Default for HypercallCounts {
-    fn default() -> HypercallCounts {
-        HypercallCounts([0; TABLE.len()])
+/// The number of calls of one hypercall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HypercallCount {
+    number: u8,
+    calls: u64,
+}
+
+const _: () = assert!(TABLE.len() <= u8::MAX as usize, "a number of the table is a byte in `HypercallCount`");
+
+impl HypercallCounts {
+    /// Counts a call, unless the number is not in the table.
+    fn count(&mut self, number: u64) {
+        match self.0.binary_search_by_key(&number, |count| u64::from(count.number)) {
+            Ok(index) => self.0[index].calls += 1,
+            Err(index) if number < TABLE.len() as u64 => self.0.insert(index, HypercallCount { number: number as u8, calls: 1 }),
+            Err(_) => {}
+        }
     }
 }
 
 /// Counters of a cell's activity since its creation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Exits from its vCPU, for any reason.
     pub exits: u64,
@@ -53,9 +68,7 @@ impl Counters {
     /// Counts a hypercall, which may be invalid.
     pub(crate) fn count_hypercall(&mut self, registers: &Registers) {
         self.hypercalls += 1;
-        if let Some(count) = usize::try_from(registers.rax).ok().and_then(|number| self.by_number.0.get_mut(number)) {
-            *count += 1;
-        }
+        self.by_number.count(registers.rax);
     }
 
     /// Counts a page fault that the kernel resolved.
@@ -78,7 +91,7 @@ impl Counters {
     /// did not occur are left out. A fault that waited for a block is counted once.
     #[must_use]
     pub fn exit_causes(&self) -> Vec<(&'static str, u64)> {
-        let hypercalls = TABLE.iter().zip(self.by_number.0).map(|(description, count)| (description.name, count));
+        let hypercalls = self.by_number.0.iter().map(|count| (TABLE[usize::from(count.number)].name, count.calls));
         let others = [
             ("system_call", self.syscalls),
             ("exception", self.exceptions),
@@ -88,7 +101,7 @@ impl Counters {
             ("spurious_fault", self.spurious_faults),
             ("interruption", self.interruptions),
         ];
-        let mut causes: Vec<_> = hypercalls.chain(others).filter(|(_, count)| *count > 0).collect();
+        let mut causes: Vec<_> = hypercalls.chain(others.into_iter().filter(|(_, count)| *count > 0)).collect();
         causes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         causes
     }

@@ -23,7 +23,7 @@ pub(crate) enum StopRequest {
     /// Freeze.
     Freeze(FreezeMode),
     /// End at the next exit, for this reason.
-    End(End),
+    End(Box<End>),
 }
 
 impl StopRequest {
@@ -38,7 +38,7 @@ impl StopRequest {
     /// Requests the end. The first reason stays.
     pub(crate) fn end(&mut self, end: End) {
         if !matches!(self, StopRequest::End(_)) {
-            *self = StopRequest::End(end);
+            *self = StopRequest::End(Box::new(end));
         }
     }
 
@@ -62,7 +62,7 @@ impl StopRequest {
     /// Takes the reason for which the cell must end.
     pub(crate) fn take_end(&mut self) -> Option<End> {
         match std::mem::take(self) {
-            StopRequest::End(end) => Some(end),
+            StopRequest::End(end) => Some(*end),
             other => {
                 *self = other;
                 None

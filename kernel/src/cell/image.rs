@@ -8,7 +8,6 @@ use super::{Cell, CellIdentity};
 use crate::memory::{BadImage, MemoryImage};
 use pando_abi::EventSet;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_DESCRIPTOR_BYTES};
-use pando_abi::virtual_registers::Card;
 use pando_machine::{Context, VectorState};
 use serde::{Deserialize, Serialize};
 
@@ -159,7 +158,7 @@ impl CellRecord {
         let CellRecord { context, vector, resumption, events, window, generation, clone_index, clones_made, freeze_history, host_name } =
             self;
         // Its card is plugged in again later, or not at all.
-        cell.identity = CellIdentity { generation, clone_index, host_name, card: Card::default(), is_stale: true };
+        cell.identity = CellIdentity { generation, clone_index, host_name, card: None, is_stale: true };
         (cell.events, cell.window, cell.clones_made, cell.freeze_history) = (events, window, clones_made, freeze_history);
         ExecutionContext::with(context, vector, resumption)
     }

@@ -97,8 +97,8 @@ pub struct CellIdentity {
     pub clone_index: u64,
     /// Its host name.
     pub host_name: String,
-    /// Its network card.
-    pub card: Card,
+    /// Its network card, if it has one.
+    pub card: Option<Box<Card>>,
     /// Whether its virtual registers still show another identity.
     pub is_stale: bool,
 }
@@ -133,7 +133,7 @@ impl Cell {
         Cell {
             id,
             memory,
-            identity: CellIdentity { generation: 0, clone_index: 0, host_name, card: Card::default(), is_stale: true },
+            identity: CellIdentity { generation: 0, clone_index: 0, host_name, card: None, is_stale: true },
             events: EventSet::NONE,
             window: None,
             stop_request: StopRequest::None,

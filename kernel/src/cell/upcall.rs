@@ -168,7 +168,7 @@ impl Cell {
     /// Withdraws events that were not delivered.
     pub(crate) fn withdraw(&mut self, frames: &mut Frames, events: EventSet) {
         self.events = self.events.without(events);
-        let pending = EventSet(self.control(frames).pending);
+        let (pending, _) = self.shown_events(frames);
         if pending != pending.without(events) {
             // If the cell was entered, the page is its own. Otherwise the events stay pending, without effect.
             let _ = self.set_word(frames, offset::PENDING, pending.without(events).0);
@@ -177,8 +177,8 @@ impl Cell {
 
     /// Whether an unmasked event is pending, so that idling would end at once.
     pub(crate) fn has_unmasked_events(&mut self, frames: &Frames) -> bool {
-        let control = self.control(frames);
-        (control.pending | self.events.0) & !control.mask != 0
+        let (pending, mask) = self.shown_events(frames);
+        (pending.0 | self.events.0) & !mask.0 != 0
     }
 
     /// When idling ends if no event comes: at `deadline`, or when the timer is due, unless that event is masked.

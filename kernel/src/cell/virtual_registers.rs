@@ -7,7 +7,7 @@ use crate::memory::{CopyAuthority, CopyError, Frames, MemoryError};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE_PAGES, SYSTEM, VIRTUAL_REGISTERS};
 use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
 use pando_abi::virtual_registers::{Card, Control, MissingCall, offset};
-use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SavedContext, SpaceIndex, cpuid};
+use pando_abi::{EventSet, MapFlags, PAGE_SIZE, Permissions, SavedContext, SpaceIndex, cpuid};
 use std::time::Duration;
 
 /// Pages at the start of the system segment that the kernel keeps for the cell: the cell uses them and cannot remap them.
@@ -29,10 +29,14 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
 }
 
 /// The parts of a sleeping cell's virtual registers that others read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SleepingRegisters {
-    control: Control,
-    report: Report,
+    pending: u64,
+    mask: u64,
+    calls: u64,
+    missing_calls: u64,
+    /// The used entries of the report: most cells have none.
+    missing: Box<[MissingCall]>,
 }
 
 impl Cell {
@@ -86,11 +90,20 @@ impl Cell {
         self.memory.write(frames, address, bytes, CopyAuthority::Operator)
     }
 
-    /// Reads the control words. Those of a sleeping cell were kept.
+    /// Reads the pending events that the page shows, and the mask. Those of a sleeping cell were kept.
+    pub(crate) fn shown_events(&mut self, frames: &Frames) -> (EventSet, EventSet) {
+        let (pending, mask) = match &self.sleeping_registers {
+            Some(kept) => (kept.pending, kept.mask),
+            None => {
+                let Control { pending, mask, .. } = self.control(frames);
+                (pending, mask)
+            }
+        };
+        (EventSet(pending), EventSet(mask))
+    }
+
+    /// Reads the control words. The cell is not asleep.
     pub(crate) fn control(&mut self, frames: &Frames) -> Control {
-        if let Some(kept) = &self.sleeping_registers {
-            return kept.control;
-        }
         let mut bytes = [0; Control::WORDS * 8];
         // The page is mapped for the cell's whole life. If it were not, zeros would describe a cell without entries.
         let _ = self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, CopyAuthority::Operator);
@@ -129,7 +142,7 @@ impl Cell {
         bytes.extend(&name[..length]);
         bytes.resize(offset::HOST_NAME_LENGTH - offset::IDENTITY + 8 + HOST_NAME_BYTES, 0);
         self.poke(frames, VIRTUAL_REGISTERS + offset::IDENTITY as u64, &bytes)?;
-        self.set_words(frames, offset::CARD, &self.identity.card.to_words())?;
+        self.set_words(frames, offset::CARD, &self.identity.card.as_deref().copied().unwrap_or_default().to_words())?;
         self.set_word(frames, offset::SOURCE_FROZEN_AT, self.freeze_history.forced_at().map_or(0, |at| at.0.max(1)))?;
         self.refresh_memory(frames)?;
         self.identity.is_stale = false;
@@ -151,14 +164,18 @@ impl Cell {
 
     /// Keeps the parts of the page that others read, for a cell that falls asleep.
     pub(crate) fn keep_registers(&mut self, frames: &Frames) {
-        let (control, report) = (self.control(frames), self.report(frames));
-        self.sleeping_registers = Some(Box::new(SleepingRegisters { control, report }));
+        let (Control { pending, mask, .. }, Report { calls, missing_calls, missing }) = (self.control(frames), self.report(frames));
+        let used = missing.iter().rposition(|call| *call != MissingCall::default()).map_or(0, |last| last + 1);
+        self.sleeping_registers =
+            Some(Box::new(SleepingRegisters { pending, mask, calls, missing_calls, missing: missing[..used].into() }));
     }
 
     /// Reads the libOS's report.
     pub(crate) fn report(&mut self, frames: &Frames) -> Report {
         if let Some(kept) = &self.sleeping_registers {
-            return kept.report;
+            let mut missing = [MissingCall::default(); MISSING_CALLS];
+            missing[..kept.missing.len()].copy_from_slice(&kept.missing);
+            return Report { calls: kept.calls, missing_calls: kept.missing_calls, missing };
         }
         const WORDS: usize = 2 + MISSING_CALLS;
         let mut bytes = [0; WORDS * 8];

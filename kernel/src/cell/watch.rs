@@ -192,9 +192,9 @@ pub(crate) struct Watch {
     /// It executes a single instruction of its program; no event is delivered before.
     pub(crate) is_stepping: bool,
     /// Why it is halted.
-    pub(crate) reason: Option<HaltReason>,
+    pub(crate) reason: Option<Box<HaltReason>>,
     /// The reason of the halt with which it starts: it was built from an image of a cell that was halted.
-    pub(crate) first_reason: Option<HaltReason>,
+    pub(crate) first_reason: Option<Box<HaltReason>>,
     /// Its parent has halted it, and has not resumed it.
     pub(crate) is_halted_by_parent: bool,
     /// A cell above its parent that waits for its halt.

@@ -9,7 +9,7 @@ use pando_machine::PageCount;
 
 /// The index of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BaseId(usize);
+pub(super) struct BaseId(u32);
 
 struct Base {
     memory: SpaceSet,
@@ -23,7 +23,7 @@ struct Base {
 pub(super) struct Bases {
     slots: Vec<Option<Base>>,
     /// Indices of empty slots.
-    free: Vec<usize>,
+    free: Vec<u32>,
 }
 
 impl Bases {
@@ -34,24 +34,24 @@ impl Bases {
         let base = Base { memory: memory.clone_set(frames, account), account, users: 1 };
         match self.free.pop() {
             Some(index) => {
-                self.slots[index] = Some(base);
+                self.slots[index as usize] = Some(base);
                 BaseId(index)
             }
             None => {
                 self.slots.push(Some(base));
-                BaseId(self.slots.len() - 1)
+                BaseId(self.slots.len() as u32 - 1)
             }
         }
     }
 
     /// Adds a user.
     pub(super) fn hold(&mut self, id: BaseId) {
-        self.slots[id.0].as_mut().expect("a base with a user is there").users += 1;
+        self.slots[id.0 as usize].as_mut().expect("a base with a user is there").users += 1;
     }
 
     /// Removes a user. A base without users is released.
     pub(super) fn release(&mut self, id: BaseId, frames: &mut Frames) {
-        let slot = &mut self.slots[id.0];
+        let slot = &mut self.slots[id.0 as usize];
         // A canary may have released it.
         let Some(base) = slot.as_mut() else { return };
         base.users -= 1;
@@ -66,7 +66,7 @@ impl Bases {
 
     /// The memory of a base. `None`: it was released.
     pub(super) fn memory(&mut self, id: BaseId) -> Option<(&mut SpaceSet, AccountId)> {
-        self.slots.get_mut(id.0)?.as_mut().map(|base| (&mut base.memory, base.account))
+        self.slots.get_mut(id.0 as usize)?.as_mut().map(|base| (&mut base.memory, base.account))
     }
 
     /// Evicts some blocks from a base, as [`SpaceSet::evict`] does.

@@ -37,9 +37,9 @@ pub(super) struct LiveCell {
     /// Its network card, if it has one.
     pub(super) card: Option<Box<Card>>,
     /// Its limit of CPU time; `None`: unlimited.
-    pub(super) cpu_budget: Option<CpuBudget>,
+    pub(super) cpu_budget: Option<Box<CpuBudget>>,
     /// The CPU time that it donates. It then waits for a vCPU, which runs the child in its place.
-    pub(super) donation: Option<Donation>,
+    pub(super) donation: Option<Box<Donation>>,
     /// Its parent; `None`: the operator created it.
     pub(super) parent: Option<Parent>,
     /// The call of a port in which it waits, and answers for it.
@@ -95,9 +95,9 @@ impl LiveCell {
     /// Whether its state is complete for a clone: its parent has halted it by request, between two instructions. A halt for another event
     /// does not count: the event may be unfinished, and only a cell above the parent knows it.
     pub(super) fn has_complete_state(&self, cloner: Option<Cloner>) -> bool {
-        let Watch { reason, is_stepping, .. } = self.cell.watch;
+        let Watch { reason, is_stepping, .. } = &self.cell.watch;
         let is_halted = self.execution.run_state() == RunState::Halted;
-        let is_by_parent = self.is_child_of(cloner.map(|cloner| cloner.cell)) && reason == Some(HaltReason::Requested);
+        let is_by_parent = self.is_child_of(cloner.map(|cloner| cloner.cell)) && reason.as_deref() == Some(&HaltReason::Requested);
         // A page fault is repeated by its instruction. A call is not, and a clone does not have the work on it.
         let is_between_calls = matches!(self.execution.work, None | Some(Work::Fault(_) | Work::Prefetch(_)));
         !is_halted || (!is_stepping && is_between_calls && (is_by_parent || cloner.is_some_and(|cloner| cloner.is_view)))
@@ -149,6 +149,12 @@ impl LiveCell {
     pub(super) fn take_change(&self) -> bool {
         let is_changed = self.console.port().take_change();
         self.control.as_ref().is_some_and(|control| control.port().take_change()) | is_changed
+    }
+
+    /// Gives back memory of its ports that holds no bytes.
+    pub(super) fn shrink_buffers(&self) {
+        self.console.port().shrink();
+        self.channel.iter().chain(&self.control).for_each(|channel| channel.port().shrink());
     }
 
     /// Closes the cell's ports: it writes no more output.

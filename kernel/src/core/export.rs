@@ -172,7 +172,7 @@ impl Kernel {
             live.channel = image.channel.map(|positions| Box::new(Console::channel(wake_channel).at_positions(positions)));
             live.execution = image.record.clone().restore(&mut live.cell);
             live.execution.transition(RunState::Frozen);
-            live.cell.memory.clone_traces = TrainingTraces::of(image.memory.prefetch_set.clone());
+            live.cell.memory.clone_traces = Some(Box::new(TrainingTraces::of(image.memory.prefetch_set.clone())));
             live.cell.is_template = true;
             Ok(())
         })

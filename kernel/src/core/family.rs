@@ -93,7 +93,7 @@ impl State {
             quota: frames.usage(account).quota.0,
             cells: frames.cell_quota(account),
             weight,
-            cpu_limit: live.cpu_budget.map_or(0, |cpu_budget| (cpu_budget.limit().fraction() * 1000.0).round() as u64),
+            cpu_limit: live.cpu_budget.as_ref().map_or(0, |cpu_budget| (cpu_budget.limit().fraction() * 1000.0).round() as u64),
             mask: live.cell.watch.mask.bits(),
             is_halted_by_parent: live.cell.watch.is_halted_by_parent,
             has_control: live.control.is_some(),
@@ -139,7 +139,7 @@ impl State {
         let cell = self.clone_cell(root, PageCount(record.quota), Some(Cloner { cell: parent, is_view: false }))?;
         self.scheduler.set_weight(cell, weight);
         let (live, frames) = self.expect_living(cell);
-        live.cpu_budget = limit.map(|limit| CpuBudget::new(limit, frames.machine().now()));
+        live.cpu_budget = limit.map(|limit| Box::new(CpuBudget::new(limit, frames.machine().now())));
         live.cell.watch.mask = mask;
         Ok(cell)
     }
@@ -151,7 +151,7 @@ impl State {
         let reason = HaltReason::from_words(words).filter(|_| bytes.len() == REASON_WORDS * 8).ok_or(Refusal::BadArgument)?;
         let (live, _) = self.require(child, Requirement::NotStarted)?;
         live.cell.watch.must_halt = true;
-        live.cell.watch.first_reason = Some(reason);
+        live.cell.watch.first_reason = Some(Box::new(reason));
         live.cell.watch.is_halted_by_parent = reason == HaltReason::Requested;
         Ok(0)
     }

@@ -83,9 +83,13 @@ struct Slot {
     holding: Option<Holding>,
 }
 
-/// All holdings of a cell.
+/// All holdings of a cell. Most cells have none.
 #[derive(Default)]
-pub(super) struct Holdings {
+pub(super) struct Holdings(Option<Box<HoldingTable>>);
+
+/// The holdings of a cell that has had some.
+#[derive(Default)]
+struct HoldingTable {
     slots: Vec<Slot>,
     /// Indices of empty slots.
     free: Vec<u32>,
@@ -95,31 +99,46 @@ pub(super) struct Holdings {
     ports_and_calls: usize,
 }
 
+/// The table of a cell that never held anything.
+static EMPTY: HoldingTable = HoldingTable { slots: Vec::new(), free: Vec::new(), children: BTreeSet::new(), ports_and_calls: 0 };
+
+impl Holdings {
+    fn table(&self) -> &HoldingTable {
+        self.0.as_deref().unwrap_or(&EMPTY)
+    }
+
+    fn table_mut(&mut self) -> &mut HoldingTable {
+        self.0.get_or_insert_default()
+    }
+}
+
 impl Holdings {
     /// Whether there are ports or posted calls.
     pub(super) fn has_ports_or_calls(&self) -> bool {
-        self.ports_and_calls > 0
+        self.table().ports_and_calls > 0
     }
 
     /// Whether another holding can be added.
     pub(super) fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.slots.len() < MAX_HOLDINGS
+        let HoldingTable { slots, free, .. } = self.table();
+        !free.is_empty() || slots.len() < MAX_HOLDINGS
     }
 
     /// Adds a holding, and returns its name. `None`: there are too many.
     pub(super) fn insert(&mut self, holding: Holding) -> Option<HoldingName> {
-        if !self.has_room() || (holding.is_port_or_call() && self.ports_and_calls >= MAX_PORTS_AND_CALLS) {
+        if !self.has_room() || (holding.is_port_or_call() && self.table().ports_and_calls >= MAX_PORTS_AND_CALLS) {
             return None;
         }
-        self.ports_and_calls += usize::from(holding.is_port_or_call());
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 1, holding: None });
-            self.slots.len() as u32 - 1
+        let HoldingTable { slots, free, children, ports_and_calls } = self.table_mut();
+        *ports_and_calls += usize::from(holding.is_port_or_call());
+        let index = free.pop().unwrap_or_else(|| {
+            slots.push(Slot { generation: 1, holding: None });
+            slots.len() as u32 - 1
         });
         if matches!(holding, Holding::Child { .. }) {
-            self.children.insert(index);
+            children.insert(index);
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut slots[index as usize];
         slot.holding = Some(holding);
         Some(HoldingName::new(index, slot.generation))
     }
@@ -129,33 +148,34 @@ impl Holdings {
     /// # Errors
     /// There is none of this name.
     pub(super) fn get(&self, name: HoldingName) -> Result<&Holding, Refusal> {
-        let slot = self.slots.get(name.index()).filter(|slot| slot.generation == name.generation());
+        let slot = self.table().slots.get(name.index()).filter(|slot| slot.generation == name.generation());
         slot.and_then(|slot| slot.holding.as_ref()).ok_or(Refusal::NoSuchHolding)
     }
 
     /// Adds the next place of a table that was never used, with a holding or none. `false`: it is not the next, or one too many.
     pub(super) fn insert_at(&mut self, name: HoldingName, holding: Option<Holding>) -> bool {
-        let index = self.slots.len();
+        let index = self.table().slots.len();
         if name.index() != index || index >= MAX_HOLDINGS {
             return false;
         }
+        let HoldingTable { slots, free, children, .. } = self.table_mut();
         match &holding {
-            None => self.free.push(index as u32),
-            Some(Holding::Child { .. }) => drop(self.children.insert(index as u32)),
+            None => free.push(index as u32),
+            Some(Holding::Child { .. }) => drop(children.insert(index as u32)),
             Some(_) => {}
         }
-        self.slots.push(Slot { generation: name.generation(), holding });
+        slots.push(Slot { generation: name.generation(), holding });
         true
     }
 
     /// All places in order, with the name of each holding, or of the next one there.
     pub(super) fn slots(&self) -> impl Iterator<Item = (HoldingName, Option<&Holding>)> {
-        (0..).zip(&self.slots).map(|(index, slot)| (HoldingName::new(index, slot.generation), slot.holding.as_ref()))
+        (0..).zip(&self.table().slots).map(|(index, slot)| (HoldingName::new(index, slot.generation), slot.holding.as_ref()))
     }
 
     /// Finds a holding, to change it.
     pub(super) fn get_mut(&mut self, name: HoldingName) -> Option<&mut Holding> {
-        self.slots.get_mut(name.index()).filter(|slot| slot.generation == name.generation())?.holding.as_mut()
+        self.0.as_mut()?.slots.get_mut(name.index()).filter(|slot| slot.generation == name.generation())?.holding.as_mut()
     }
 
     /// Removes a holding; its name becomes stale.
@@ -164,19 +184,21 @@ impl Holdings {
     /// There is none of this name.
     pub(super) fn remove(&mut self, name: HoldingName) -> Result<Holding, Refusal> {
         self.get(name)?;
-        let slot = &mut self.slots[name.index()];
+        let HoldingTable { slots, free, children, ports_and_calls } = self.table_mut();
+        let slot = &mut slots[name.index()];
         slot.generation = HoldingName::next_generation(slot.generation);
-        self.free.push(name.index() as u32);
-        self.children.remove(&(name.index() as u32));
+        free.push(name.index() as u32);
+        children.remove(&(name.index() as u32));
         let holding = slot.holding.take().ok_or(Refusal::NoSuchHolding)?;
-        self.ports_and_calls -= usize::from(holding.is_port_or_call());
+        *ports_and_calls -= usize::from(holding.is_port_or_call());
         Ok(holding)
     }
 
     /// The children, with their names.
     pub(super) fn children(&self) -> impl Iterator<Item = (HoldingName, CellId)> {
-        self.children.iter().filter_map(|index| {
-            let slot = &self.slots[*index as usize];
+        let HoldingTable { slots, children, .. } = self.table();
+        children.iter().filter_map(|index| {
+            let slot = &slots[*index as usize];
             let cell = slot.holding.as_ref()?.cell()?;
             Some((HoldingName::new(*index, slot.generation), cell))
         })
@@ -185,7 +207,7 @@ impl Holdings {
     /// Takes all ports, posted calls and rights to reply out of the table, with their names.
     pub(super) fn take_rights(&mut self) -> Vec<(HoldingName, Holding)> {
         let is_right = |holding: &Holding| matches!(holding, Holding::Port(_) | Holding::Call(_) | Holding::Reply(_));
-        let named = (0..).zip(&self.slots).filter(|(_, slot)| slot.holding.as_ref().is_some_and(is_right));
+        let named = (0..).zip(&self.table().slots).filter(|(_, slot)| slot.holding.as_ref().is_some_and(is_right));
         let names: Vec<HoldingName> = named.map(|(index, slot)| HoldingName::new(index, slot.generation)).collect();
         names.into_iter().filter_map(|name| Some((name, self.remove(name).ok()?))).collect()
     }

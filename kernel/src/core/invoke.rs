@@ -96,7 +96,7 @@ impl State {
                 let (live, _) = self.require(id, requirement)?;
                 return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
-            Operation::LimitCpu(limit) => live.cpu_budget = Some(CpuBudget::new(*limit, frames.machine().now())),
+            Operation::LimitCpu(limit) => live.cpu_budget = Some(Box::new(CpuBudget::new(*limit, frames.machine().now()))),
             Operation::SetWeight(weight) => self.set_weight(id, *weight),
             Operation::LimitMemory(quota) => limit_memory(cell, frames, sleep.as_deref_mut(), *quota)?,
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
@@ -179,7 +179,7 @@ impl State {
         let (cell, execution) = live.cell.clone_as(&live.execution, reservation.id, frames, reservation.account);
         let console = Console::new(wake).at_positions(live.console.positions());
         let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(wake_channel).at_positions(channel.positions())));
-        let cpu_budget = live.cpu_budget;
+        let cpu_budget = live.cpu_budget.clone();
         let clone = self.insert(reservation, LiveCell { channel, cpu_budget, ..LiveCell::new(cell, execution, console) });
         // Nested cells do not sleep.
         if parent.is_none() {

@@ -270,8 +270,9 @@ impl State {
         if fact == CellProperty::State {
             return self.child_state(child).bits();
         }
-        let ended = self.cells.outcome(child).map(|outcome| (outcome.counters, outcome.usage));
-        let of_living = |(live, frames): (&mut LiveCell, &mut Frames)| (live.cell.counters, frames.usage(live.cell.memory.account()));
+        let ended = self.cells.outcome(child).map(|outcome| (outcome.counters.clone(), outcome.usage));
+        let of_living =
+            |(live, frames): (&mut LiveCell, &mut Frames)| (live.cell.counters.clone(), frames.usage(live.cell.memory.account()));
         let Some((counters, usage)) = ended.or_else(|| self.living(child).map(of_living)) else { return 0 };
         match fact {
             CellProperty::State => 0,

@@ -66,7 +66,7 @@ impl Kernel {
             let (live, _) = state.require(id, Requirement::AtRest)?;
             let has_started = live.execution.run_state() != RunState::New;
             live.card = Some(Box::new(Card::new(port)));
-            live.cell.identity.card = address::card(&addresses, &router, mtu);
+            live.cell.identity.card = Some(Box::new(address::card(&addresses, &router, mtu)));
             live.cell.identity.is_stale = true;
             // Until it is admitted, it gets only frames for itself.
             state.networks.set_asleep(port, !has_started);

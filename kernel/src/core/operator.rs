@@ -346,7 +346,9 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell.
     pub fn inspect(&self, id: CellId) -> Result<(RunState, Counters, Usage), OperatorError> {
-        self.query("inspect", id, |live, frames| (live.execution.run_state(), live.cell.counters, frames.usage(live.cell.memory.account())))
+        self.query("inspect", id, |live, frames| {
+            (live.execution.run_state(), live.cell.counters.clone(), frames.usage(live.cell.memory.account()))
+        })
     }
 
     /// The same for several cells at one moment, so only for a limited number. `None`: there is no such living cell.
@@ -356,7 +358,7 @@ impl Kernel {
         let mut state = self.shared.lock();
         inspected.extend(ids.iter().map(|id| {
             let (live, frames) = state.living(*id)?;
-            Some((live.execution.run_state(), live.cell.counters, frames.usage(live.cell.memory.account())))
+            Some((live.execution.run_state(), live.cell.counters.clone(), frames.usage(live.cell.memory.account())))
         }));
         inspected
     }

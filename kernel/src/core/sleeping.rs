@@ -292,6 +292,7 @@ impl State {
         }
         live.cell.memory.end_start(frames);
         live.cell.keep_registers(frames);
+        live.shrink_buffers();
         let used = frames.usage(live.cell.memory.account()).used;
         live.sleep = Some(Box::new(Sleep { stage: SleepStage::SwappingOut, is_wake_requested: false, since: now, used, quota: None }));
         live.execution.transition(RunState::Asleep { until });

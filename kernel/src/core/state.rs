@@ -407,7 +407,7 @@ impl State {
         if let Some((trace, template)) = trace
             && let Some((live, _)) = self.living(template)
         {
-            live.cell.memory.clone_traces.add(trace);
+            live.cell.memory.clone_traces.get_or_insert_default().add(trace);
         }
     }
 

@@ -251,7 +251,7 @@ fn a_donation_takes_no_more_than_the_rest_of_the_donors_quantum() {
     assert!(state.admit_all());
     let rest = QUANTUM / 3;
     let (live, _) = state.living(top).expect("it lives");
-    live.donation = Some(Donation::new(chain[1], Duration::MAX));
+    live.donation = Some(Box::new(Donation::new(chain[1], Duration::MAX)));
     live.execution.quantum_left = rest;
     let slice = state.pick(Nanos(0), 0).expect("both are runnable");
     assert_eq!((slice.cell, slice.max), (chain[1], rest));

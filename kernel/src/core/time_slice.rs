@@ -96,7 +96,7 @@ impl State {
                     continue;
                 }
             }
-            let Some(donation) = self.expect_living(slice.cell).0.donation else { return Some(slice) };
+            let Some(donation) = self.expect_living(slice.cell).0.donation.as_deref().copied() else { return Some(slice) };
             match self.next_for_donor(slice.cell, donation, now) {
                 Ok((next, max)) => {
                     slice.max = slice.max.min(max);
@@ -232,7 +232,7 @@ impl State {
     /// Ends the turn that runs in place of a cell, if there is one: the cell has something to do.
     pub(super) fn recall_donation(&mut self, id: CellId) {
         if let Some((live, _)) = self.living(id)
-            && let Some(vcpu) = live.donation.and_then(|donation| donation.vcpu)
+            && let Some(vcpu) = live.donation.as_ref().and_then(|donation| donation.vcpu)
         {
             self.request_yield(vcpu);
         }

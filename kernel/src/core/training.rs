@@ -37,10 +37,10 @@ impl Kernel {
             Ok(live.cell.memory.expected_trace(written.take().unwrap_or_default()))
         })?;
         // Sorted without the lock.
-        let mut traces = Some(TrainingTraces::of(trace));
+        let mut traces = Some(Box::new(TrainingTraces::of(trace)));
         self.attempt("train", |state| {
             let (live, _) = state.require(template, Requirement::Living)?;
-            live.cell.memory.clone_traces = traces.take().unwrap_or_default();
+            live.cell.memory.clone_traces = traces.take();
             Ok(())
         })
     }
@@ -55,17 +55,19 @@ impl Kernel {
 
     /// Computes a template's prefetch set anew if it has new training traces: without the lock, because that takes milliseconds.
     pub(super) fn update_prefetch_set(&self, template: CellId) {
-        let unmerged = self.shared.lock().living(template).and_then(|(live, _)| live.cell.memory.clone_traces.unmerged());
+        let unmerged = self.shared.lock().living(template).and_then(|(live, _)| live.cell.memory.clone_traces.as_ref()?.unmerged());
         let Some((recorded, traces)) = unmerged else { return };
         let prefetch_set = PrefetchSet::of(&traces);
-        if let Some((live, _)) = self.shared.lock().living(template) {
-            live.cell.memory.clone_traces.set_prefetch(recorded, prefetch_set);
+        if let Some((live, _)) = self.shared.lock().living(template)
+            && let Some(traces) = &mut live.cell.memory.clone_traces
+        {
+            traces.set_prefetch(recorded, prefetch_set);
         }
     }
 
     fn prefetch_set_of(&self, template: CellId) -> Result<PrefetchSet, OperatorError> {
         self.update_prefetch_set(template);
-        self.query("inspect", template, |live, _| live.cell.memory.clone_traces.prefetch_set().clone())
+        self.query("inspect", template, |live, _| live.cell.memory.prefetch_set_for_clones())
     }
 
     /// Makes an imported template's prefetch set present in the template, so that its clones share the pages. Reads the blocks of

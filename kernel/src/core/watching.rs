@@ -53,7 +53,7 @@ impl State {
         // Another halt comes before the one with which the cell starts.
         let first = if reason == HaltReason::Requested { watch.first_reason.take() } else { None };
         watch.must_halt = watch.first_reason.is_some();
-        watch.reason = Some(first.unwrap_or(reason));
+        watch.reason = Some(first.unwrap_or_else(|| Box::new(reason)));
         let halt_waiter = watch.halt_waiter.take();
         if let Some(callback) = &live.on_halt {
             callback(None);
@@ -81,7 +81,7 @@ impl State {
         live.cell.watch.is_stepping = mode == ResumeMode::Step;
         let prepared = match (mode, reason) {
             (ResumeMode::Step, _) => live.execution.trap_next(&mut live.cell, frames),
-            (ResumeMode::Deliver, Some(reason)) => deliver(live, frames, reason),
+            (ResumeMode::Deliver, Some(reason)) => deliver(live, frames, *reason),
             (ResumeMode::Continue | ResumeMode::Deliver, _) => Ok(()),
         };
         match prepared {
@@ -122,7 +122,7 @@ impl State {
     pub(super) fn cpu_state(&mut self, id: CellId, kind: StateKind) -> Result<Vec<u8>, OperationError> {
         let (LiveCell { cell, execution, .. }, frames) = self.require(id, Requirement::Halted)?;
         Ok(match (kind, &execution.vector) {
-            (StateKind::Reason, _) => cell.watch.reason.map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),
+            (StateKind::Reason, _) => cell.watch.reason.as_ref().map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),
             (StateKind::Context, _) => to_bytes(&execution.context.to_words()),
             (StateKind::Program, _) => to_bytes(&execution.program_registers(cell, frames)?.to_words()),
             (StateKind::Vector, SavedVector::Saved(saved)) => saved.words().iter().flat_map(|word| word.to_le_bytes()).collect(),

@@ -233,7 +233,7 @@ impl Worker {
                 state.make_ready_after_quantum(id);
             }
             LeaveReason::Donating(donation) => {
-                state.expect_living(id).0.donation = Some(donation);
+                state.expect_living(id).0.donation = Some(Box::new(donation));
                 state.make_ready_after_quantum(id);
             }
             LeaveReason::Relinquished => state.make_ready(id, ReadyReason::Turn),

@@ -56,6 +56,29 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// All streams.
+    const ALL: [Stream; STREAMS] = [Stream::Stdout, Stream::Stderr, Stream::Notes];
+}
+
+/// A set of output streams.
+#[derive(Clone, Copy, Default)]
+struct StreamSet([bool; STREAMS]);
+
+impl StreamSet {
+    fn contains(self, stream: Stream) -> bool {
+        self.0[stream as usize]
+    }
+
+    fn insert(&mut self, stream: Stream) {
+        self.0[stream as usize] = true;
+    }
+
+    fn iter(self) -> impl Iterator<Item = Stream> {
+        Stream::ALL.into_iter().filter(move |stream| self.contains(*stream))
+    }
+}
+
 /// The result of a non-blocking read of a cell's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsoleOutput {
@@ -77,7 +100,7 @@ struct Buffers {
     output_bytes: usize,
     output_closed: bool,
     /// Streams that have no reader any more.
-    closed_streams: Vec<Stream>,
+    closed_streams: StreamSet,
     /// There was new output, room for input, a first request for it, or the end, since this was last asked.
     is_changed: bool,
     /// Called when there is new output, or room for input.
@@ -245,6 +268,13 @@ impl ConsolePort {
         Ok((stream, bytes))
     }
 
+    /// Gives back memory of the buffers that holds no bytes: for a cell that falls asleep.
+    pub(crate) fn shrink(&self) {
+        let mut buffers = self.lock();
+        buffers.input.shrink_to_fit();
+        buffers.output.shrink_to_fit();
+    }
+
     /// Marks the cell as ended. Unread input is dropped.
     pub fn close(&self) {
         let mut buffers = self.lock();
@@ -265,9 +295,7 @@ impl ConsolePort {
     /// Closes a stream for reading, as [`ConsolePort::close_stream`] does.
     pub(crate) fn drop_stream(&self, stream: Stream) {
         let mut buffers = self.lock();
-        if !buffers.closed_streams.contains(&stream) {
-            buffers.closed_streams.push(stream);
-        }
+        buffers.closed_streams.insert(stream);
         buffers.output.retain(|(other, _)| *other != stream);
         buffers.output_bytes = buffers.output.iter().map(|(_, bytes)| bytes.len()).sum();
         buffers.is_cell_waiting = false;
@@ -358,7 +386,7 @@ impl ConsolePort {
     /// Appends output for the owner, however much is buffered already.
     pub fn append_output(&self, stream: Stream, bytes: Vec<u8>) {
         let mut buffers = self.lock();
-        if !bytes.is_empty() && !buffers.closed_streams.contains(&stream) {
+        if !bytes.is_empty() && !buffers.closed_streams.contains(stream) {
             buffers.append(stream, bytes);
             buffers.notify_listener();
             self.changed.notify_all();
@@ -379,7 +407,7 @@ impl ConsolePort {
 
     /// Whether the owner has closed a stream for reading.
     pub fn is_stream_closed(&self, stream: Stream) -> bool {
-        self.lock().closed_streams.contains(&stream)
+        self.lock().closed_streams.contains(stream)
     }
 }
 
@@ -484,7 +512,7 @@ impl Console {
             // The cell may have shortened the descriptor since its first part was sent.
             let left = length.saturating_sub(self.progress) as usize;
             let mut buffers = self.port.lock();
-            if buffers.closed_streams.contains(&stream) {
+            if buffers.closed_streams.contains(stream) {
                 drop(buffers);
                 self.finish_transmit(frames, memory, NO_READER)?;
                 moved = true;

@@ -187,7 +187,7 @@ impl State {
             match (execution.run_state(), execution.unconfirmed) {
                 (RunState::Running { vcpu }, unconfirmed) => {
                     if unconfirmed.is_some() || !cell.memory.is_present_for_writing(frames, address, bytes.len())? {
-                        ipc.prefault_request = Some(CallerBytes { address, count: bytes.len() });
+                        ipc.prefault_request = Some(Box::new(CallerBytes { address, count: bytes.len() }));
                         return Err(OperationError::PeerRuns { vcpu });
                     }
                 }

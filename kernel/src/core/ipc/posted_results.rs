@@ -16,7 +16,7 @@ impl State {
     /// A step that comes first.
     pub(in crate::core) fn write_answers(&mut self, id: CellId) -> Result<(), NextStep> {
         let (live, frames) = self.expect_living(id);
-        if let Some(CallerBytes { address, count }) = live.ipc.prefault_request.take() {
+        if let Some(CallerBytes { address, count }) = live.ipc.prefault_request.take().map(|wanted| *wanted) {
             // Without memory for it, the reply is refused later.
             let _ = live.cell.memory.prefault_for_writing(frames, address, count);
         }

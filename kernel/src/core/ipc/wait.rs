@@ -16,7 +16,7 @@ pub(in crate::core) struct IpcState {
     /// Answers to its posted calls, which are written when it runs next: their addresses, and the kernel's parts of the records.
     pub(in crate::core) answers: Vec<(u64, MessageResult)>,
     /// Memory that another cell waits to write a reply to: it is made exclusive to this cell when it next leaves its vCPU.
-    pub(in crate::core) prefault_request: Option<CallerBytes>,
+    pub(in crate::core) prefault_request: Option<Box<CallerBytes>>,
 }
 
 /// The state of a cell that is blocked in a call of a port. Its run state is [`RunState::Idle`].

@@ -49,7 +49,7 @@ impl ConsolePort {
             is_input_closed: buffers.input_closed,
             is_input_requested: buffers.input_requested,
             output,
-            closed_streams: buffers.closed_streams.iter().map(|stream| stream.tag()).collect(),
+            closed_streams: buffers.closed_streams.iter().map(Stream::tag).collect(),
         }
     }
 
@@ -70,9 +70,7 @@ impl ConsolePort {
             }
         }
         for stream in chunk.closed_streams.into_iter().filter_map(Stream::from_tag) {
-            if !buffers.closed_streams.contains(&stream) {
-                buffers.closed_streams.push(stream);
-            }
+            buffers.closed_streams.insert(stream);
         }
         buffers.input.extend(chunk.input);
         (buffers.input_closed, buffers.input_requested) = (chunk.is_input_closed, chunk.is_input_requested);

@@ -4,7 +4,7 @@
 use super::set::{Segment, SpaceSet, insert_at_free_index};
 use super::space::{MountSource, Space};
 use crate::memory::frames::{AccountId, Frames};
-use crate::memory::prefetch::{CopyClusters, PrefetchState, TrainingTraces};
+use crate::memory::prefetch::{CopyClusters, PrefetchState};
 use pando_abi::limits::MAX_SPACES;
 use pando_abi::{Refusal, SpaceIndex};
 
@@ -63,8 +63,8 @@ impl SpaceSet {
             training_trace: None,
             start_trace: None,
             is_starting: false,
-            clone_traces: TrainingTraces::default(),
-            prefetch: PrefetchState::new(self.clone_traces.prefetch_set().clone()),
+            clone_traces: None,
+            prefetch: PrefetchState::new(self.prefetch_set_for_clones()),
             clusters: CopyClusters::default(),
             had_pages_taken: self.had_pages_taken,
         }

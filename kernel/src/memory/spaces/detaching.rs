@@ -21,7 +21,7 @@ impl SpaceSet {
             training_trace: None,
             start_trace: None,
             is_starting: false,
-            clone_traces: Default::default(),
+            clone_traces: None,
             prefetch: PrefetchState::default(),
             clusters: CopyClusters::default(),
             had_pages_taken: self.had_pages_taken,
@@ -39,13 +39,13 @@ impl SpaceSet {
     pub(crate) fn detach(&mut self) -> SpaceSet {
         let mut memory = self.new_empty_for_same_account();
         mem::swap(self, &mut memory);
-        (self.start_trace, self.clone_traces) = (memory.start_trace.take(), mem::take(&mut memory.clone_traces));
+        (self.start_trace, self.clone_traces) = (memory.start_trace.take(), memory.clone_traces.take());
         memory
     }
 
     /// Puts memory back that was taken out, or that was built instead of it.
     pub(crate) fn reattach(&mut self, mut memory: SpaceSet) {
-        (memory.start_trace, memory.clone_traces) = (self.start_trace.take(), mem::take(&mut self.clone_traces));
+        (memory.start_trace, memory.clone_traces) = (self.start_trace.take(), self.clone_traces.take());
         *self = memory;
     }
 

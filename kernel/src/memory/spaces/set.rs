@@ -31,13 +31,13 @@ pub struct SpaceSet {
     pub(super) disks: Disks,
     pub(in crate::memory) current: SpaceIndex,
     /// The training trace, while one is recorded.
-    pub(super) training_trace: Option<TrainingTrace>,
+    pub(super) training_trace: Option<Box<TrainingTrace>>,
     /// The start trace, while one is recorded.
-    pub(super) start_trace: Option<StartTrace>,
+    pub(super) start: Option<Box<StartTrace>>,
     /// Whether that start is not over yet.
     pub(super) is_starting: bool,
-    /// The training traces of its clones.
-    pub(crate) clone_traces: TrainingTraces,
+    /// The training traces of its clones, if there are any.
+    pub(crate) clone_traces: Option<Box<TrainingTraces>>,
     /// The prefetch state, as a clone.
     pub(crate) prefetch: PrefetchState,
     /// Where shared pages were written recently.
@@ -60,7 +60,7 @@ impl SpaceSet {
             training_trace: None,
             start_trace: None,
             is_starting: false,
-            clone_traces: TrainingTraces::default(),
+            clone_traces: None,
             prefetch: PrefetchState::default(),
             clusters: CopyClusters::default(),
             had_pages_taken: false,

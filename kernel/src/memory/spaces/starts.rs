@@ -16,7 +16,7 @@ use std::ops::Range;
 impl SpaceSet {
     /// Starts tracing.
     pub(crate) fn trace_start(&mut self, mode: StartMode) {
-        (self.start_trace, self.is_starting) = (Some(StartTrace::new(mode)), true);
+        (self.start_trace, self.is_starting) = (Some(Box::new(StartTrace::new(mode))), true);
     }
 
     /// Whether mappings get the blocks that are in memory at once, and read no others.
@@ -49,7 +49,7 @@ impl SpaceSet {
     /// Takes the trace of a start that is over.
     pub(crate) fn take_start(&mut self, frames: &mut Frames) -> Option<StartTrace> {
         self.end_start(frames);
-        self.start_trace.take()
+        self.start_trace.take().map(|start| *start)
     }
 
     /// Records the blocks that the CPU has accessed. Returns the spans of segments in which they lie.

@@ -6,7 +6,7 @@ use super::set::SpaceSet;
 use crate::limits::TRACE_PAGES;
 use crate::memory::frames::Frames;
 use crate::memory::paging::Access;
-use crate::memory::prefetch::{PageAccess, PrefetchState, TrainingTrace, VirtualPage};
+use crate::memory::prefetch::{PageAccess, PrefetchSet, PrefetchState, TrainingTrace, VirtualPage};
 use crate::memory::tree::DecodedEntry;
 use std::ops::Range;
 
@@ -14,12 +14,17 @@ impl SpaceSet {
     /// Starts recording accesses, as far as there is room. Disables prefetching, because accesses to prefetched pages could not be
     /// seen.
     pub(crate) fn begin_training(&mut self) {
-        (self.training_trace, self.prefetch) = (Some(TrainingTrace::default()), PrefetchState::default());
+        (self.training_trace, self.prefetch) = (Some(Box::default()), PrefetchState::default());
     }
 
     /// Ends the recording, and returns the trace.
     pub(crate) fn end_training(&mut self) -> Option<TrainingTrace> {
-        self.training_trace.take()
+        self.training_trace.take().map(|trace| *trace)
+    }
+
+    /// The prefetch set of its clones.
+    pub(crate) fn prefetch_set_for_clones(&self) -> PrefetchSet {
+        self.clone_traces.as_ref().map(|traces| traces.prefetch_set().clone()).unwrap_or_default()
     }
 
     /// Records a page that is present now. A page that became exclusive on a read counts as written, because a later write
