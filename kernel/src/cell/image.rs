@@ -140,7 +140,7 @@ impl CellRecord {
             clone_index: cell.identity.clone_index,
             clones_made: cell.clones_made,
             freeze_history: cell.freeze_history,
-            host_name: cell.identity.host_name.clone(),
+            host_name: cell.identity.host_name.to_string(),
         }
     }
 
@@ -158,7 +158,7 @@ impl CellRecord {
         let CellRecord { context, vector, resumption, events, window, generation, clone_index, clones_made, freeze_history, host_name } =
             self;
         // Its card is plugged in again later, or not at all.
-        cell.identity = CellIdentity { generation, clone_index, host_name, card: None, is_stale: true };
+        cell.identity = CellIdentity { generation, clone_index, host_name: host_name.into(), card: None, is_stale: true };
         (cell.events, cell.window, cell.clones_made, cell.freeze_history) = (events, window, clones_made, freeze_history);
         ExecutionContext::with(context, vector, resumption)
     }

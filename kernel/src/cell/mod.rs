@@ -96,7 +96,7 @@ pub struct CellIdentity {
     /// Its number among the clones of its source.
     pub clone_index: u64,
     /// Its host name.
-    pub host_name: String,
+    pub host_name: Box<str>,
     /// Its network card, if it has one.
     pub card: Option<Box<Card>>,
     /// Whether its virtual registers still show another identity.
@@ -133,7 +133,7 @@ impl Cell {
         Cell {
             id,
             memory,
-            identity: CellIdentity { generation: 0, clone_index: 0, host_name, card: None, is_stale: true },
+            identity: CellIdentity { generation: 0, clone_index: 0, host_name: host_name.into(), card: None, is_stale: true },
             events: EventSet::NONE,
             window: None,
             stop_request: StopRequest::None,

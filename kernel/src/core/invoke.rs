@@ -105,7 +105,7 @@ impl State {
                 return Ok(OperationProgress::Done(name.bits()));
             }
             Operation::SetRegisters(registers) => self.set_registers(id, **registers),
-            Operation::SetHostName(name) => (cell.identity.host_name, cell.identity.is_stale) = (truncated(name), true),
+            Operation::SetHostName(name) => (cell.identity.host_name, cell.identity.is_stale) = (truncated(name).into(), true),
             Operation::SetWindow(size) => {
                 cell.window = Some(*size);
                 self.raise_at_once(id, Event::WindowSize);

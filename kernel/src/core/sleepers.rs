@@ -22,8 +22,8 @@ pub(super) struct Idleness {
     not_before: Nanos,
     /// It is not put to sleep before this time, also if memory is short: swap space did not take it, or events interrupted it repeatedly.
     pub(super) retry_at: Nanos,
-    /// When it last woke up, or an event interrupted its falling asleep.
-    woke: Option<Nanos>,
+    /// Until when it is spared while others can sleep: it woke up, or an event interrupted its falling asleep.
+    spared_until: Nanos,
     /// Its place in the queue of idle cells.
     pub(super) place: Option<IdlePosition>,
     /// How often its delay has doubled.
@@ -71,7 +71,7 @@ impl Idleness {
     /// Records that an event came while the cell fell asleep. A search for memory does not insist on a cell whose sleep is always
     /// interrupted: after the first interruption, the interval to its next attempt doubles.
     pub(super) fn note_interruption(&mut self, now: Nanos) {
-        self.woke = Some(now);
+        self.spared_until = now + RECENT_WAKE;
         self.retry_at = self.retry_at.max(now + RECENT_WAKE.saturating_mul((1 << self.interruptions) - 1));
         self.interruptions = (self.interruptions + 1).min(SLEEP_DELAY_DOUBLINGS);
     }
@@ -80,13 +80,13 @@ impl Idleness {
     pub(super) fn note_wake(&mut self, now: Nanos, slept: Duration, sleep_after: Option<Duration>) {
         let is_short = slept < self.delay(sleep_after);
         self.doublings = if is_short { (self.doublings + 1).min(SLEEP_DELAY_DOUBLINGS) } else { self.doublings.saturating_sub(1) };
-        self.woke = Some(now);
+        self.spared_until = now + RECENT_WAKE;
         self.interruptions = 0;
     }
 
     /// Until when the cell is put to sleep under memory pressure only if no other can, because it has just woken up.
     pub(super) fn spared_until(&self, now: Nanos) -> Option<Nanos> {
-        self.woke.map(|woke| woke + RECENT_WAKE).filter(|until| *until > now)
+        Some(self.spared_until).filter(|until| *until > now)
     }
 
     /// Whether an entry of the queue stands for the cell.
