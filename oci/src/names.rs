@@ -2,6 +2,7 @@
 //! Names of images: registry, repository and tag, with docker's defaults.
 
 use crate::Error;
+use crate::digest::Digest;
 use oci_spec::distribution::Reference;
 use std::fmt;
 use std::str::FromStr;
@@ -64,6 +65,10 @@ impl FromStr for ImageName {
             return Err(refused("it is too long".into()));
         }
         let reference: Reference = name.parse().map_err(|error| refused(format!("{error}; give one such as python:3.12")))?;
+        // Nothing else could be checked.
+        if reference.digest().is_some_and(|digest| digest.parse::<Digest>().is_err()) {
+            return Err(refused("its digest must be sha256: and 64 hexadecimal digits in lower case".into()));
+        }
         Ok(ImageName(reference))
     }
 }
