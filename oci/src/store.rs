@@ -221,8 +221,10 @@ impl ImageStore {
         }
     }
 
-    pub(crate) fn has_image(&self, id: Digest) -> bool {
-        self.image_path(id).exists()
+    /// Whether an image's configuration is sound, and all its layers are there.
+    pub(crate) fn is_complete(&self, id: Digest) -> bool {
+        let config = self.raw_config(id).and_then(|raw| ImageConfig::read(&raw, &id.to_string()));
+        config.is_ok_and(|config| config.layers.iter().all(|layer| self.has_layer(*layer)))
     }
 
     pub(crate) fn layers_directory(&self) -> PathBuf {

@@ -199,3 +199,17 @@ fn a_digest_that_cannot_be_checked_is_refused() {
     let good = format!("127.0.0.1:{}/app@sha256:{digest}", server.port).parse().expect("it is a name");
     assert_eq!(Stage::new().store.pull_at_once(&good, None).expect("it is served").id, Digest::of(&fixture.config));
 }
+
+#[test]
+fn pulling_again_repairs_an_image() {
+    let fixture = Fixture::new(two_layers());
+    let (pulled, stage, server) = pull(&fixture, ServerFaults::default(), None);
+    let id = pulled.expect("it is served").id;
+    std::fs::write(stage.store.image_path(id), "{}").expect("it can be written");
+    assert!(!stage.store.pull_at_once(&name(&server), None).expect("it is served").is_known);
+    let layers = stage.store.open(&name(&server).whole()).expect("it was repaired").layers;
+    std::fs::remove_file(&layers[0]).expect("it is there");
+    assert!(!stage.store.pull_at_once(&name(&server), None).expect("it is served").is_known);
+    assert!(layers[0].exists());
+    assert!(stage.store.pull_at_once(&name(&server), None).expect("it is served").is_known);
+}
