@@ -115,19 +115,20 @@ impl ImageStore {
         Ok((images, damaged))
     }
 
-    /// Finds an image by its name, or by its ID or the beginning of it.
+    /// Finds an image by its name, or by its ID or the beginning of it. A whole ID is never taken for a name.
     ///
     /// # Errors
     /// There is none, or the ID is ambiguous.
     pub fn find(&self, name: &str) -> Result<StoredImage, Error> {
         let names = self.names()?;
         let named = name.parse::<ImageName>();
-        if let Ok(named) = &named
+        let digits = name.strip_prefix("sha256:").unwrap_or(name);
+        if Digest::from_hex(digits).is_none()
+            && let Ok(named) = &named
             && let Some(id) = names.get(&named.whole())
         {
             return self.image(*id, &names);
         }
-        let digits = name.strip_prefix("sha256:").unwrap_or(name);
         let is_id = digits.len() >= SHORTEST_ID && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         if is_id {
             let found: Vec<Digest> = self.ids("images", "json")?.into_iter().filter(|id| id.hex().starts_with(digits)).collect();
@@ -138,7 +139,7 @@ impl ImageStore {
             }
         }
         // A name that is no name is reported as such.
-        Err(named.map_or_else(|error| error, |_| Error::Missing(name.into())))
+        Err(named.err().filter(|_| !is_id).unwrap_or_else(|| Error::Missing(name.into())))
     }
 
     /// Opens an image in order to run it.

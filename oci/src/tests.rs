@@ -400,3 +400,24 @@ fn a_damaged_configuration_stops_no_other_image() {
     assert_eq!((removed.images.len(), removed.layers.len(), &removed.names[..]), (1, 1, &["damaged:latest".to_string()][..]));
     assert_eq!((listed(&stage), stage.files("layers")), (vec![kept.id()], 2));
 }
+
+#[test]
+fn a_name_cannot_stand_for_the_id_of_another_image() {
+    let (good, evil) = (Fixture::new(two_layers()), Fixture::new(vec![Layer::of(&[("bin/sh", "evil")])]));
+    let stage = Stage::new();
+    stage.load("good.tar", &docker_archive(&good, &["good"])).expect("it is valid");
+    let id = good.id();
+    for name in [format!("sha256:{id}"), format!("docker.io/library/sha256:{id}"), id.clone(), format!("library/{id}:v1"), "sha256".into()]
+    {
+        assert!(matches!(stage.load("evil.tar", &docker_archive(&evil, &[&name])), Err(Error::Name { .. })), "{name}");
+    }
+    // A store may have such a name from before.
+    stage.load("evil.tar", &docker_archive(&evil, &["evil"])).expect("it is valid");
+    let evil = Digest::of(&evil.config);
+    stage.store.change_names(|names| _ = names.insert(format!("docker.io/library/sha256:{id}"), evil)).expect("it can be written");
+    for text in [format!("sha256:{id}"), id.clone(), format!("sha256:{}", &id[..12])] {
+        assert_eq!(stage.store.find(&text).expect("it is there").id, Digest::of(&good.config), "{text}");
+    }
+    stage.store.remove("good", &Users::new(), false).expect("it is there");
+    assert!(matches!(stage.store.find(&format!("sha256:{id}")), Err(Error::Missing(_))));
+}
