@@ -188,11 +188,22 @@ impl ImageStore {
     pub(crate) fn record(&self, config: &[u8], names: &[ImageName]) -> Result<Digest, Error> {
         let id = Digest::of(config);
         let path = self.image_path(id);
-        // Cells that run the image have locked the file: it is not replaced by one with the same content.
-        match self.raw_config(id) {
-            Ok(_) => File::open(&path).and_then(|file| file.set_modified(SystemTime::now())).map_err(Error::write(&path))?,
-            Err(_) => self.write(&path, config)?,
-        }
+        let _lock = loop {
+            // Cells that run the image have locked the file: it is not replaced by one with the same content.
+            if self.raw_config(id).is_err() {
+                self.write(&path, config)?;
+            }
+            // Held until it has its names. It may have been removed before it was locked.
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(Error::write(&path))?,
+            };
+            flock(&file, FlockOperation::LockShared).map_err(|errno| Error::write(&path)(errno.into()))?;
+            if is_at(&file, &path) {
+                file.set_modified(SystemTime::now()).map_err(Error::write(&path))?;
+                break file;
+            }
+        };
         self.change_names(|all| names.iter().for_each(|name| _ = all.insert(name.whole(), id)))?;
         Ok(id)
     }

@@ -421,3 +421,16 @@ fn a_name_cannot_stand_for_the_id_of_another_image() {
     stage.store.remove("good", &Users::new(), false).expect("it is there");
     assert!(matches!(stage.store.find(&format!("sha256:{id}")), Err(Error::Missing(_))));
 }
+
+#[test]
+fn an_image_that_is_being_loaded_is_not_pruned() {
+    let stage = Stage::new();
+    // Its configuration is recorded, and its name is not yet.
+    stage.load("app.tar", &docker_archive(&Fixture::new(two_layers()), &[])).expect("it is valid");
+    let loading = stage.store.lock_layers().expect("it can be locked");
+    assert!(matches!(stage.store.prune(&Users::new(), false), Err(Error::Busy)));
+    assert_eq!(stage.files("images"), 1);
+    drop(loading);
+    assert_eq!(stage.store.prune(&Users::new(), false).expect("it works").images.len(), 1);
+    assert_eq!((stage.files("images"), stage.files("layers")), (0, 0));
+}
