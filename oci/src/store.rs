@@ -187,6 +187,10 @@ impl ImageStore {
     /// Records an image whose layers are stored, and gives it names.
     pub(crate) fn record(&self, config: &[u8], names: &[ImageName]) -> Result<Digest, Error> {
         let id = Digest::of(config);
+        if config.len() as u64 > JSON_MAX {
+            let label = names.first().map_or_else(|| id.to_string(), ImageName::familiar);
+            return Err(Error::unsupported(&label, format!("its configuration would have more than {JSON_MAX} bytes")));
+        }
         let path = self.image_path(id);
         let _lock = loop {
             // Cells that run the image have locked the file: it is not replaced by one with the same content.

@@ -434,3 +434,17 @@ fn an_image_that_is_being_loaded_is_not_pruned() {
     assert_eq!(stage.store.prune(&Users::new(), false).expect("it works").images.len(), 1);
     assert_eq!((stage.files("images"), stage.files("layers")), (0, 0));
 }
+
+#[test]
+fn a_configuration_that_could_not_be_read_again_is_not_written() {
+    let stage = Stage::new();
+    let length = (4 << 20) - Fixture::with_config(two_layers(), json!({ "Labels": { "a": "" } })).config.len();
+    let fixture = Fixture::with_config(two_layers(), json!({ "Labels": { "a": "x".repeat(length) } }));
+    stage.load("app.tar", &docker_archive(&fixture, &["app"])).expect("it has just the maximal length");
+    let name = "more".parse().expect("it is a name");
+    let layer = Layer::of(&[("a", "a")]).0;
+    let commit = crate::Commit { created: "2026-01-01T00:00:00Z".into(), ..crate::Commit::default() };
+    let error = stage.store.commit("cell 1", "app", &layer[..], &name, &commit, &mut |_| ()).expect_err("it would be longer").to_string();
+    assert!(error.contains("more than 4194304 bytes"), "{error}");
+    assert!(stage.store.damaged().expect("it can be read").is_empty());
+}
