@@ -258,3 +258,27 @@ fn damaged_layers_are_refused_and_not_followed() {
         }
     }
 }
+
+#[test]
+fn sparse_files_of_a_layer_are_bounded_together() {
+    let sparse = |mut archive: Archive, name: &str, size: u64| {
+        let mut header = Header::new_gnu();
+        header.set_path(name).expect("it is short");
+        header.set_entry_type(EntryType::GNUSparse);
+        for set in [Header::set_uid, Header::set_gid, Header::set_mtime] {
+            set(&mut header, 0);
+        }
+        header.set_mode(0o644);
+        header.set_size(512);
+        let map = header.as_gnu_mut().expect("it is one");
+        map.set_real_size(size);
+        map.sparse[0].set_offset(size - 512);
+        map.sparse[0].set_length(512);
+        header.set_cksum();
+        archive.0.append(&header, &[7; 512][..]).expect("memory can be written");
+        archive
+    };
+    assert!(sparse(sparse(Archive::new(), "one", 32 << 30), "other", 32 << 30).layer().is_ok());
+    let error = sparse(sparse(Archive::new(), "one", 32 << 30), "other", 33 << 30).layer().map(drop).expect_err("it is a bomb");
+    assert!(error.to_string().contains("more than 64 GiB"), "{error}");
+}
