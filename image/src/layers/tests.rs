@@ -282,3 +282,17 @@ fn sparse_files_of_a_layer_are_bounded_together() {
     let error = sparse(sparse(Archive::new(), "one", 32 << 30), "other", 33 << 30).layer().map(drop).expect_err("it is a bomb");
     assert!(error.to_string().contains("more than 64 GiB"), "{error}");
 }
+
+#[test]
+fn the_extended_attributes_of_an_image_are_bounded_together() {
+    let archive = |files: usize| {
+        let add = |archive: Archive, number| archive.extended(&[("SCHILY.xattr.user.a", &[7; 2000])]).file(&format!("{number}"), "");
+        let mut file = tempfile::tempfile().expect("there is room");
+        file.write_all(&(0..files).fold(Archive::new(), add).bytes()).expect("there is room");
+        let mut builder = Builder::new();
+        builder.tree.xattr_bytes_left = 10_000;
+        builder.layer(Path::new("layer"), file, &std::env::temp_dir())
+    };
+    assert!(archive(4).is_ok());
+    assert!(matches!(archive(5), Err(Error::TooManyAttributes)));
+}
