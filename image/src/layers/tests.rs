@@ -78,7 +78,7 @@ fn stack(layers: Vec<Archive>) -> (Image, TempDir) {
     for (archive, path) in layers.into_iter().zip(&paths) {
         let file = File::create(path).expect("there is room");
         let image = archive.layer().and_then(Builder::image).expect("the archive is valid");
-        image.save(&file, &|_| (), &|source| Error::Write { path: path.clone(), source }).expect("there is room");
+        image.save(&file, &|_| Ok(()), &|source| Error::Write { path: path.clone(), source }).expect("there is room");
     }
     let builder = Builder::layers(paths.iter().map(|path| path.as_path())).expect("the layers are valid");
     (builder.image().expect("it is small"), directory)
@@ -295,4 +295,15 @@ fn the_extended_attributes_of_an_image_are_bounded_together() {
     };
     assert!(archive(4).is_ok());
     assert!(matches!(archive(5), Err(Error::TooManyAttributes)));
+}
+
+#[test]
+fn saving_an_image_stops_where_it_is_told() {
+    let content = "x".repeat(3 << 20);
+    let image = Archive::new().file("large", &content).layer().and_then(Builder::image).expect("the archive is valid");
+    let (file, path) = (tempfile::tempfile().expect("there is room"), std::path::PathBuf::from("out"));
+    let stop = |offset| if offset < 1 << 20 { Ok(()) } else { Err(std::io::Error::other("full")) };
+    let stopped = image.save(&file, &stop, &|source| Error::Write { path: path.clone(), source });
+    assert!(matches!(stopped, Err(Error::Write { .. })), "{stopped:?}");
+    assert!(std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("it is open")) * 512 < 3 << 20);
 }
