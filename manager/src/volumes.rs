@@ -129,12 +129,20 @@ impl VolumeStore {
     pub fn remove(&self, name: &VolumeName) -> Result<(), VolumeError> {
         let path = self.path(name);
         let failed = |source| VolumeError::File { path: path.clone(), source };
-        // A cell may have made it unreadable.
-        if let Err(VolumeError::File { .. }) = self.open(name) {
-            fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
-        }
-        let file = self.open(name)?;
-        lock(name, &path, || file.try_lock())?;
+        let mut attempts = 0..ATTEMPTS;
+        let _lock = loop {
+            attempts.next().ok_or_else(|| VolumeError::InUse(name.clone()))?;
+            // A cell may have made it unreadable.
+            if let Err(VolumeError::File { .. }) = self.open(name) {
+                fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
+            }
+            let file = self.open(name)?;
+            lock(name, &path, || file.try_lock())?;
+            if is_at(&file, &path) {
+                break file;
+            }
+            // Another process has removed it meanwhile, and there may be a new one.
+        };
         // From here on a cell that wants it gets a new one.
         let removed = tempfile::Builder::new().prefix(REMOVED).tempdir_in(&self.directory).map_err(failed)?.keep();
         fs::rename(&path, &removed).map_err(failed)?;
@@ -285,6 +293,33 @@ mod tests {
         store.remove(&name("data")).expect("no cell uses it");
         assert_eq!(std::fs::read_dir(&store.directory).expect("it exists").count(), 0);
         assert!(!path.exists() && store.all().is_ok_and(|all| all.is_empty()));
+    }
+
+    #[test]
+    fn a_volume_that_was_made_again_during_its_removal_stays() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = VolumeStore { directory: directory.path().join("volumes") };
+        store.create(&name("data")).expect("it was not there");
+        let path = store.path(&name("data"));
+        // Another process is about to remove it.
+        let other = store.open(&name("data")).expect("it is there");
+        other.try_lock().expect("nothing uses it");
+        let removing = store.clone();
+        let removal = std::thread::spawn(move || removing.remove(&name("data")));
+        let opened = || {
+            let links = std::fs::read_dir("/proc/self/fd").expect("it is there").flatten();
+            links.filter(|link| std::fs::read_link(link.path()).is_ok_and(|open| open == path)).count()
+        };
+        while opened() < 2 && !removal.is_finished() {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&path, directory.path().join("gone")).expect("it is there");
+        let (_, _lock) = store.acquire(&name("data")).expect("a cell gets a new one");
+        std::fs::write(path.join("file"), "kept").expect("it can be written");
+        drop(other);
+        let removed = removal.join().expect("it ends");
+        assert!(matches!(removed, Err(VolumeError::InUse(_))), "{removed:?}");
+        assert_eq!(std::fs::read_to_string(path.join("file")).expect("it is there"), "kept");
     }
 
     #[test]
