@@ -77,6 +77,20 @@ fn a_restarted_cell_keeps_its_number_and_its_output() {
 }
 
 #[test]
+fn a_cell_that_waits_for_its_restart_keeps_its_name() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    let service = fixture.serve(&[]);
+    let number = start(&fixture, &["--name", "web", "--restart", "always"], "exit 1");
+    // Each delay is longer.
+    wait_until(|| service.json("GET", "/v1/cells/web", json!(null))["restarts"].as_u64() >= Some(3));
+    wait_until(|| !service.json("GET", "/v1/cells/web", json!(null))["outcome"].is_null());
+    fails(&fixture.pando(&["run", "-d", "--name", "Web", "busybox", "true"]), 125, "", "has this name");
+    says(&fixture.pando(&["rm", "-f", &number]), &format!("{number}\n"));
+    start(&fixture, &["--name", "Web"], "exit 0");
+}
+
+#[test]
 fn a_cell_waits_for_a_reader_of_all_output_after_its_restart_too() {
     needs_kvm!();
     let fixture = Fixture::new();
