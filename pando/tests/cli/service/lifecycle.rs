@@ -44,6 +44,8 @@ fn cells_are_stopped_and_removed_as_containers_are() {
     says(&fixture.pando(&["rm", &number]), &format!("{number}\n"));
     fails(&fixture.pando(&["logs", "obedient"]), 125, "", "there is no cell");
     start(&fixture, &["--name", "running"], STUBBORN);
+    fails(&fixture.pando(&["kill", "nobody", "running"]), 1, "", "there is no cell nobody");
+    assert_eq!(service.json("GET", "/v1/cells/running/wait", json!(null))["outcome"]["reason"], "killed");
     says(&fixture.pando(&["rm", "-f", "running", "stubborn"]), "running\nstubborn\n");
     says(&fixture.pando(&["ps", "-aq"]), "");
     // A stopped cell is not started again.
