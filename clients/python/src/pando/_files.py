@@ -12,10 +12,14 @@ from . import _archive
 from ._access import SandboxAccess
 from ._cell import AsyncCell
 from ._errors import Error, NoSuchFile, refusal
+from ._job import Job
+from ._session import OUTPUT_MAX
 from ._types import ExecResult
 from ._watch import AsyncWatch
 
 _INSIDE = Path(__file__).with_name("_inside.py").read_text()
+# Characters of its errors that are kept.
+_ERRORS_KEPT = 64 << 10
 # The exit status of that program if the operation failed.
 _FAILED = 3
 
@@ -59,13 +63,13 @@ class AsyncFiles:
     def __init__(self, sandbox: SandboxAccess) -> None:
         self._sandbox = sandbox
 
-    async def read(self, path: str) -> str:
-        """Returns the text of a file. Bytes that are not UTF-8 are replaced."""
-        return (await self.read_bytes(path)).decode(errors="replace")
+    async def read(self, path: str, *, max_bytes: Optional[int] = None) -> str:
+        """Returns the text of a file. Bytes that are not UTF-8 are replaced. `max_bytes`: raises an error if it has more."""
+        return (await self.read_bytes(path, max_bytes=max_bytes)).decode(errors="replace")
 
-    async def read_bytes(self, path: str) -> bytes:
-        """Returns the bytes of a file."""
-        return await self._sandbox.read_file(path)
+    async def read_bytes(self, path: str, *, max_bytes: Optional[int] = None) -> bytes:
+        """Returns the bytes of a file. `max_bytes`: raises an error if it has more."""
+        return await self._sandbox.read_file(path, max_bytes=max_bytes)
 
     async def read_stream(self, path: str) -> AsyncIterator[bytes]:
         """Returns the bytes of a file piece by piece, for files that are too large for the memory."""
@@ -125,7 +129,8 @@ class AsyncFiles:
             raise NotADirectoryError(f"{directory} is no directory: for a file, use `write`")
         cell, command = await self._cell(), await self._command("unpack", path)
         async with self._sandbox._busy():
-            _result(await cell.exec(command, stdin=_archive.pack(directory)))
+            # Its output is that of an error.
+            _result(await cell.exec(command, stdin=_archive.pack(directory), output_limit=OUTPUT_MAX))
 
     async def download(self, path: str, local: Union[str, Path], *, max_bytes: int = 4 << 30) -> None:
         """Copies a directory of the sandbox, with all that it contains, to a directory of the host, which is made if it is missing.
@@ -137,7 +142,8 @@ class AsyncFiles:
         command = await self._command("pack", path)
         with _archive.Unpacker(Path(local), max_bytes) as unpacker:
             async with self._sandbox._busy():
-                _result(await cell.exec(command, on_stdout_bytes=unpacker.add))
+                # The unpacker limits its standard output; of its standard error the end is kept.
+                _result(await cell._execute(command, b"", Job(None, None, unpacker.add, limit=_ERRORS_KEPT), {}))
 
     async def watch(self, path: str, recursive: bool = False) -> AsyncWatch:
         """Reports what happens to a file, or to a directory and the names in it; `recursive`: also below it.
@@ -157,7 +163,7 @@ class AsyncFiles:
     async def _ask(self, name: str, *arguments: str) -> Any:
         cell, command = await self._cell(), await self._command(name, *arguments)
         async with self._sandbox._busy():
-            result = await cell.exec(command)
+            result = await cell.exec(command, timeout=self._sandbox._timeout(), output_limit=OUTPUT_MAX)
         return json.loads(_result(result).stdout)
 
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Sandboxes whose programs do their worst, and clients that leave while others read."""
+
+import asyncio
+import tempfile
+import threading
+import unittest
+from typing import Callable, List
+
+from support import SandboxCase, server  # first: it finds the package
+
+import pando
+
+
+class Hostile(SandboxCase):
+    def test_output_is_limited(self) -> None:
+        with pando.Sandbox("python", client=self.client, output_limit=1000) as s:
+            for ran in (s.commands.run("yes"), s.exec(["yes"])):
+                self.assertEqual((ran.exit_code, len(ran.stdout)), (137, 1000))
+                self.assertIn("output limit of 1000 bytes", ran.message)
+            self.assertEqual(len(s.commands.run("head -c 2000 /dev/zero", output_limit=2000).stdout), 2000)
+        self.assertEqual(len(self.s.commands.run("yes").stdout), 16 << 20)
+        self.assertEqual(len(self.s.exec(["head", "-c", "17000000", "/dev/zero"], output_limit=None).stdout), 17000000)
+
+    def test_files_that_are_read_are_limited(self) -> None:
+        self.s.commands.run("truncate -s 1T /tmp/sparse; printf 12345 > /tmp/small")
+        for read in (self.s.files.read, self.s.files.read_bytes, self.s.read_file):
+            with self.assertRaisesRegex(pando.Error, "more than 1000 bytes"):
+                read("/tmp/sparse", max_bytes=1000)
+            self.assertEqual(len(read("/tmp/small", max_bytes=5)), 5)
+
+    def test_an_interpreter_that_does_not_end_is_ended(self) -> None:
+        with pando.Sandbox("python", client=self.client, timeout=1) as s:
+            s.write_file("/tmp/evil", "#!/bin/sh\nexec sleep 1000\n")
+            s.exec(["chmod", "+x", "/tmp/evil"])
+            s._steps._interpreter = "/tmp/evil"
+            with self.assertRaisesRegex(pando.Error, "time limit"):
+                s.files.exists("/tmp")
+
+
+if __name__ == "__main__":
+    unittest.main()
