@@ -29,6 +29,29 @@ class Hostile(SandboxCase):
                 read("/tmp/sparse", max_bytes=1000)
             self.assertEqual(len(read("/tmp/small", max_bytes=5)), 5)
 
+    def test_answers_that_are_none_are_errors(self) -> None:
+        files = self.s.files
+        asks: List[Callable[[], object]] = [
+            lambda: files.list("/tmp"),
+            lambda: files.get_info("/tmp"),
+            lambda: files.remove("/tmp/x"),
+            lambda: files.upload(tempfile.mkdtemp(), "/tmp/x"),
+        ]
+        deep = "python3 -c 'print(\"[\" * 100000)'"
+        answers = ["exit 3", "echo no >&2; exit 3", "echo '{}' >&2; exit 3", "echo '[]' >&2; exit 3", f"{deep} >&2; exit 3"]
+        answers += ["", "echo no", "echo '[1]'", "echo '{}'", "echo '[{\"name\": 1}]'", "echo null", deep, "yes", "yes >&2"]
+        self.addCleanup(self._uses, None)
+        for answer in answers:
+            self.s.write_file("/tmp/evil", f"#!/bin/sh\n{answer}\n")
+            self.s.exec(["chmod", "+x", "/tmp/evil"])
+            self._uses("/tmp/evil")
+            for ask in asks[:2] if "exit" not in answer else asks:
+                with self.assertRaises(pando.Error, msg=answer):
+                    ask()
+
+    def _uses(self, interpreter: object) -> None:
+        self.s._steps._interpreter = interpreter  # type: ignore[assignment]
+
     def test_an_interpreter_that_does_not_end_is_ended(self) -> None:
         with pando.Sandbox("python", client=self.client, timeout=1) as s:
             s.write_file("/tmp/evil", "#!/bin/sh\nexec sleep 1000\n")

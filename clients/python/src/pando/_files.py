@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, AsyncIterator, Iterable, List, Mapping, Optional, Union
+from typing import Any, AsyncIterator, Callable, Iterable, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from . import _archive
 from ._access import SandboxAccess
@@ -17,7 +17,10 @@ from ._session import OUTPUT_MAX
 from ._types import ExecResult
 from ._watch import AsyncWatch
 
+T = TypeVar("T")
+
 _INSIDE = Path(__file__).with_name("_inside.py").read_text()
+_TYPES: Mapping[str, Tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "Optional[str]": (str, type(None))}
 # Characters of its errors that are kept.
 _ERRORS_KEPT = 64 << 10
 # The exit status of that program if the operation failed.
@@ -100,27 +103,27 @@ class AsyncFiles:
         """Lists a directory, and with `depth` also those below."""
         if depth < 1:
             raise ValueError(f"depth must be at least 1, not {depth}")
-        return [_entry(each) for each in await self._ask("entries", path, str(depth))]
+        return await self._ask(_entries, "entries", path, str(depth))
 
     async def exists(self, path: str) -> bool:
         """Returns whether there is a file or directory."""
-        return bool(await self._ask("exists", path))
+        return await self._ask(bool, "exists", path)
 
     async def get_info(self, path: str) -> EntryInfo:
         """Describes a file or directory. A link is not followed."""
-        return _entry(await self._ask("info", path))
+        return await self._ask(_entry, "info", path)
 
     async def make_dir(self, path: str) -> bool:
         """Makes a directory, and those above it. Returns False if it exists."""
-        return bool(await self._ask("make_dir", path))
+        return await self._ask(bool, "make_dir", path)
 
     async def rename(self, old_path: str, new_path: str) -> EntryInfo:
         """Renames a file or directory; replaces an existing file."""
-        return _entry(await self._ask("rename", old_path, _absolute(new_path)))
+        return await self._ask(_entry, "rename", old_path, _absolute(new_path))
 
     async def remove(self, path: str) -> None:
         """Removes a file, or a directory with all that it contains."""
-        await self._ask("remove", path)
+        await self._ask(bool, "remove", path)
 
     async def upload(self, local: Union[str, Path], path: str) -> None:
         """Copies a directory of the host, with all that it contains, to a directory of the sandbox, which is made if it is missing."""
@@ -160,21 +163,28 @@ class AsyncFiles:
     async def _command(self, name: str, *arguments: str) -> List[str]:
         return [await self._sandbox._python(), "-I", "-S", "-c", _INSIDE, name, _absolute(arguments[0]), *arguments[1:]]
 
-    async def _ask(self, name: str, *arguments: str) -> Any:
+    async def _ask(self, read: Callable[[Any], T], name: str, *arguments: str) -> T:
         cell, command = await self._cell(), await self._command(name, *arguments)
         async with self._sandbox._busy():
             result = await cell.exec(command, timeout=self._sandbox._timeout(), output_limit=OUTPUT_MAX)
-        return json.loads(_result(result).stdout)
+        return _parsed(_result(result).stdout, read)
 
 
 def _result(result: ExecResult) -> ExecResult:
     """Raises the error of the program in the cell, if there is one."""
     if result.exit_code == _FAILED:
-        told = json.loads(result.stderr.splitlines()[-1])
-        raise refusal(str(told["problem"]), str(told["message"]))
+        raise _parsed(result.stderr.strip().rpartition("\n")[2], lambda told: refusal(str(told["problem"]), str(told["message"])))
     if result.exit_code != 0:
         raise Error(f"the sandbox's Python cannot work on its files: {result.message}: {result.stderr[-1000:].strip()}")
     return result
+
+
+def _parsed(text: str, read: Callable[[Any], T]) -> T:
+    """Parses an answer of the program in the cell, which may be anything."""
+    try:
+        return read(json.loads(text))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as wrong:
+        raise Error(f"the sandbox's answer is not valid: {type(wrong).__name__}") from wrong
 
 
 def _absolute(path: str) -> str:
@@ -183,5 +193,14 @@ def _absolute(path: str) -> str:
     return path
 
 
-def _entry(value: Mapping[str, Any]) -> EntryInfo:
+def _entry(value: Any) -> EntryInfo:
+    for each in fields(EntryInfo):
+        if not isinstance(value[each.name], _TYPES[str(each.type)]):
+            raise TypeError(each.name)
     return EntryInfo(**{each.name: value[each.name] for each in fields(EntryInfo)})
+
+
+def _entries(value: Any) -> List[EntryInfo]:
+    if not isinstance(value, list):
+        raise TypeError("no list")
+    return [_entry(each) for each in value]
