@@ -60,6 +60,21 @@ class Hostile(SandboxCase):
             with self.assertRaisesRegex(pando.Error, "time limit"):
                 s.files.exists("/tmp")
 
+    def test_a_stream_that_is_read_slowly_keeps_the_sandbox(self) -> None:
+        def ends(s: pando.Sandbox) -> None:
+            assert s.cell is not None
+            self.assertIsNotNone(s.cell.wait(60))
+
+        with pando.Sandbox("python", client=self.client, idle_timeout=1) as s:
+            s.write_file("/tmp/big", bytes(32 << 20))
+            pieces = s.files.read_stream("/tmp/big")
+            read = len(next(pieces))
+            for _ in range(2):
+                with pando.Sandbox("python", client=self.client, idle_timeout=1) as other:
+                    ends(other)
+            self.assertEqual(read + sum(len(piece) for piece in pieces), 32 << 20)
+            ends(s)
+
 
 if __name__ == "__main__":
     unittest.main()

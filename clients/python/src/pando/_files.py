@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, AsyncIterator, Callable, Iterable, List, Mapping, Optional, Tuple, TypeVar, Union
+from typing import Any, AsyncGenerator, AsyncIterator, Callable, Iterable, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from . import _archive
 from ._access import SandboxAccess
@@ -78,7 +78,18 @@ class AsyncFiles:
         """Returns the bytes of a file piece by piece, for files that are too large for the memory."""
         cell = await self._cell()
         async with self._sandbox._busy():
-            return await cell.read_stream(path)
+            pieces = await cell.read_stream(path)
+        return self._while_busy(pieces)
+
+    async def _while_busy(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        """The pieces of a response. While they are read, the sandbox is not idle."""
+        try:
+            async with self._sandbox._busy():
+                async for piece in pieces:
+                    yield piece
+        finally:
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
 
     async def write(self, path: str, data: Union[str, bytes, Iterable[bytes]]) -> EntryInfo:
         """Writes a file, or replaces one. Missing directories are made. An iterable of bytes, such as an open file, is sent piece by piece."""
