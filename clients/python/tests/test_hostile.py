@@ -76,5 +76,61 @@ class Hostile(SandboxCase):
             ends(s)
 
 
+class Leaving(SandboxCase):
+    def _closed_while_read(self, read: Callable[[], object], close: Callable[[], object]) -> None:
+        """Closes what a thread reads."""
+        is_reading = threading.Event()
+
+        def drain() -> None:
+            is_reading.set()
+            try:
+                read()
+            except pando.Error:
+                pass
+
+        thread = threading.Thread(target=drain, daemon=True)
+        thread.start()
+        is_reading.wait()
+        close()
+        thread.join(30)
+        self.assertFalse(thread.is_alive())
+
+    def test_threads_are_let_go(self) -> None:
+        handle = self.s.commands.run("echo ready; exec sleep 1003", True)
+        pieces = iter(handle)
+        next(pieces)
+        self._closed_while_read(lambda: list(pieces), handle.close)
+        # Most probably it waits already.
+        handle = self.s.commands.run("exec sleep 1003", True)
+        self._closed_while_read(handle.wait, handle.close)
+        watch = self.s.files.watch("/tmp")
+        self._closed_while_read(lambda: list(watch), watch.close)
+        gone = "while grep -qs '100[3]' /proc/[0-9]*/cmdline; do :; done"
+        self.assertEqual(self.s.commands.run(gone, timeout=20).exit_code, 0)
+
+    def test_tasks_are_let_go(self) -> None:
+        async def drain(pieces: object) -> List[object]:
+            return [piece async for piece in pieces]  # type: ignore[attr-defined]
+
+        async def use() -> None:
+            async with pando.AsyncClient(server().socket, start=False) as client:
+                async with pando.AsyncSandbox("python", client=client) as s:
+                    async with await s.pty.create() as terminal:
+                        reader = asyncio.ensure_future(drain(terminal))
+                        await terminal.send_stdin("echo 12\n")
+                    await asyncio.wait_for(reader, 30)
+                    async with await s.files.watch("/tmp") as watch:
+                        reader = asyncio.ensure_future(drain(watch))
+                        await asyncio.sleep(0)
+                    self.assertEqual(await asyncio.wait_for(reader, 30), [])
+                    handle = await s.commands.run("sleep 1000", True)
+                    reader = asyncio.ensure_future(drain(handle))
+                    await asyncio.sleep(0)
+                    await handle.close()
+                    self.assertEqual(await asyncio.wait_for(reader, 30), [])
+
+        asyncio.run(use())
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -76,8 +76,8 @@ class AsyncCommandHandle:
         return True
 
     async def close(self) -> None:
-        """Kills it, unless it has ended."""
-        await self._lines.aclose()
+        """Kills it, unless it has ended. Another task or thread that reads its output gets the end."""
+        await self._lines.leave()
 
     async def __aenter__(self) -> AsyncCommandHandle:
         return self
