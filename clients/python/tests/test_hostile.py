@@ -95,6 +95,12 @@ class Leaving(SandboxCase):
         thread.join(30)
         self.assertFalse(thread.is_alive())
 
+    def test_a_command_whose_output_was_read_has_no_connection(self) -> None:
+        handle = self.s.commands.run("echo 1", True)
+        self.assertEqual(list(handle), [("1\n", None)])
+        self.assertTrue(handle._steps._lines._response.is_closed)
+        self.assertEqual(handle.wait().stdout, "1\n")
+
     def test_threads_are_let_go(self) -> None:
         handle = self.s.commands.run("echo ready; exec sleep 1003", True)
         pieces = iter(handle)
