@@ -20,10 +20,11 @@ use growth::Growth;
 use linux_raw_sys::general::O_NONBLOCK;
 use message::{FUSE_FSYNC, FUSE_FSYNCDIR, FUSE_READ, FUSE_READDIRPLUS, FUSE_RELEASE, NO_HANDLE, RequestHeader};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,9 @@ use watches::Watches;
 pub const DATA_MAX: usize = 128 << 10;
 /// Most bytes of a message.
 pub const MESSAGE_MAX: usize = DATA_MAX + (4 << 10);
+
+/// How often an inode is opened by its path, which may change meanwhile.
+const OPEN_ATTEMPTS: usize = 8;
 
 /// The kind of an answer. Operations that return data have failed if their answer has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,8 +173,26 @@ impl FileServer {
 
     /// Watches a directory for changes by others.
     fn watch(&mut self, header: &RequestHeader, request: &[u8]) -> Result<(), Errno> {
-        let path = self.files.readlinkat_proc_file(header.nodeid).map_err(|error| errno(&error))?;
-        self.watches.add(&path, header.nodeid, message::watch_mask(request))
+        let found = self.open_inode(header.nodeid)?;
+        self.watches.add(&found, header.nodeid, message::watch_mask(request))
+    }
+
+    /// Opens an inode (`O_PATH`). The library tells only its path, whose names another client may replace: the file that is opened by it
+    /// is checked.
+    fn open_inode(&self, nodeid: u64) -> Result<OwnedFd, Errno> {
+        let (inode, _) = self.files.getattr(&Context::default(), nodeid, None).map_err(|error| errno(&error))?;
+        for _ in 0..OPEN_ATTEMPTS {
+            let path = self.files.readlinkat_proc_file(nodeid).map_err(|error| errno(&error))?;
+            let opened = match open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                opened => opened?,
+            };
+            let stat = fstat(&opened)?;
+            if (stat.st_dev, stat.st_ino) == (inode.st_dev, inode.st_ino) {
+                return Ok(opened);
+            }
+        }
+        Err(Errno::NOENT)
     }
 }
 

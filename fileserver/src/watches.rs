@@ -7,8 +7,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most watches of a server.
 const WATCHES_MAX: usize = 4096;
@@ -38,16 +37,16 @@ impl Watches {
         !self.inodes.is_empty()
     }
 
-    /// Watches an inode, by the path that it has now.
+    /// Watches an inode that is open. No name is resolved: `/proc/self/fd` leads to the inode itself.
     ///
     /// # Errors
     /// `ENOSPC`: there are too many. Those of `inotify_add_watch`.
-    pub(crate) fn add(&mut self, path: &Path, inode: u64, mask: u32) -> Result<(), Errno> {
+    pub(crate) fn add(&mut self, file: &OwnedFd, inode: u64, mask: u32) -> Result<(), Errno> {
         if self.inodes.len() >= WATCHES_MAX {
             return Err(Errno::NOSPC);
         }
-        let flags = WatchFlags::from_bits_retain(mask) | WatchFlags::DONT_FOLLOW | WatchFlags::MASK_ADD;
-        let number = inotify::add_watch(&self.instance, path, flags)?;
+        let flags = WatchFlags::from_bits_retain(mask).difference(WatchFlags::DONT_FOLLOW) | WatchFlags::MASK_ADD;
+        let number = inotify::add_watch(&self.instance, format!("/proc/self/fd/{}", file.as_raw_fd()), flags)?;
         self.inodes.insert(number, inode);
         Ok(())
     }

@@ -2,11 +2,14 @@
 //! A hostile client: whatever it sends, the server answers or ignores it, and nothing outside of its directory is read or changed.
 
 use pando_fileserver::FileServer;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use tempfile::TempDir;
 
@@ -26,6 +29,8 @@ const FUSE_SETXATTR: u32 = 21;
 const FUSE_FSYNCDIR: u32 = 30;
 const FUSE_CREATE: u32 = 35;
 const FUSE_FORGET: u32 = 2;
+const PANDO_WATCH: u32 = 0x5057;
+const IN_CREATE: u32 = 0x100;
 /// The body of a `FUSE_FSYNC` without a handle.
 const SYNC: [u8; 16] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0];
 const ROOT: u64 = 1;
@@ -297,5 +302,43 @@ fn a_removed_file_counts_until_it_is_closed_and_forgotten() {
     // A failure gives nothing back, and a file of the same name gives way.
     assert_ne!(client.ask(FUSE_UNLINK, ROOT, b"new\0").0, 0);
     assert_eq!(client.ask(FUSE_SETATTR, next, &set_size(other, 17_000)).0, -EDQUOT);
+    client.finish();
+}
+
+/// A directory that is moved away for a moment, and a link to another in its place.
+#[test]
+fn a_watch_is_of_the_directory_that_was_meant() {
+    let fixture = fixture();
+    let served = fixture.path().join("served");
+    fs::create_dir_all(served.join("one/same")).expect("it was not there");
+    fs::create_dir(fixture.path().join("same")).expect("it was not there");
+    symlink(fixture.path(), served.join("other")).expect("it was not there");
+    let mut client = Client::start(&served, false, 1 << 20);
+    let one = client.lookup(ROOT, "one").1;
+    let (found, inode) = client.lookup(one, "same");
+    assert_eq!(found, 0);
+    let (names, stop) = (["one", "other"].map(|name| served.join(name)), Arc::new(AtomicBool::new(false)));
+    let is_over = Arc::clone(&stop);
+    let swapping = thread::spawn(move || {
+        while !is_over.load(Ordering::Relaxed) {
+            renameat_with(CWD, &names[0], CWD, &names[1], RenameFlags::EXCHANGE).expect("both are there");
+        }
+    });
+    let watches = (0..20_000).filter(|_| client.ask(PANDO_WATCH, inode, &IN_CREATE.to_le_bytes()).0 == 0).count();
+    stop.store(true, Ordering::Relaxed);
+    swapping.join().expect("both names are there");
+    assert_ne!(watches, 0, "a watch succeeds if nothing changes meanwhile");
+    let real = if served.join("one").is_symlink() { "other" } else { "one" };
+    fs::write(fixture.path().join("same/outside"), "").expect("it is ours");
+    fs::write(served.join(real).join("same/inside"), "").expect("it is ours");
+    let mut event = vec![0; 1 << 18];
+    loop {
+        let (length, _) = recv(&client.socket, &mut event[..], RecvFlags::empty()).expect("the server reports");
+        let text = String::from_utf8_lossy(&event[..length]);
+        assert!(!text.contains("outside"), "it reports what happens outside");
+        if text.contains("inside") {
+            break;
+        }
+    }
     client.finish();
 }

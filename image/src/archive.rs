@@ -38,6 +38,8 @@ const XATTRS_MAX: usize = 2048;
 const XATTR: &[u8] = b"SCHILY.xattr.";
 /// Bytes of a tar header, of which everything in an archive is a multiple.
 const RECORD: u64 = 512;
+/// Maximal bytes of all sparse files of a layer together: few bytes of an archive can stand for any number of zeros, which take time.
+const LAYER_SPARSE_MAX: u64 = 64 << 30;
 /// The largest file that an image can hold.
 const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK_SIZE;
 
@@ -326,6 +328,9 @@ impl Reading<'_> {
         };
         let offset = sparse.end;
         sparse.end += size.next_multiple_of(BLOCK_SIZE);
+        if self.layer.is_some() && sparse.end > LAYER_SPARSE_MAX {
+            return Err(self.error("its sparse files have more than 64 GiB"));
+        }
         sparse.file.set_len(sparse.end).map_err(spool_error)?;
         let mut buffer = vec![0; PIECE];
         for (to, length) in pieces {

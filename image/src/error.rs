@@ -98,6 +98,9 @@ pub enum Error {
     /// The names exceed the format's limit.
     #[error("the image would have more than 4 GiB of names")]
     TooManyNames,
+    /// The extended attributes would take too much memory.
+    #[error("the image would have more than 1 GiB of extended attributes")]
+    TooManyAttributes,
     /// The blocks exceed the format's limit.
     #[error("the image would have {blocks} blocks of 4 KiB; the format's limit is 16 TiB")]
     TooLarge {

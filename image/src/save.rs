@@ -6,15 +6,15 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 use crate::{BLOCK_SIZE, Error, Image};
 
 impl Image {
-    /// Writes the image to an empty file. Blocks of zeros become holes. `progress` receives the offset that is written next; `failed` makes
-    /// an error of the host's.
+    /// Writes the image to an empty file. Blocks of zeros become holes. `progress` receives the offset that is written next, and may stop
+    /// the writing; `failed` makes an error of the host's.
     ///
     /// # Errors
-    /// A block cannot be read or written.
-    pub fn save(&self, file: &File, progress: &dyn Fn(u64), failed: &dyn Fn(io::Error) -> Error) -> Result<(), Error> {
+    /// A block cannot be read or written, or `progress` stops it.
+    pub fn save(&self, file: &File, progress: &dyn Fn(u64) -> io::Result<()>, failed: &dyn Fn(io::Error) -> Error) -> Result<(), Error> {
         file.set_len(self.size()).map_err(failed)?;
         self.write_to(&mut |offset, piece| {
-            progress(offset);
+            progress(offset).map_err(failed)?;
             write_blocks(file, offset, piece).map_err(failed)
         })
     }

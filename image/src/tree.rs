@@ -11,6 +11,9 @@ use crate::{
     tables::{DirectoryRecord, FileRecord, Name},
 };
 
+/// Maximal bytes of the extended attributes of all inodes, which are in memory.
+const XATTR_BYTES_MAX: usize = 1 << 30;
+
 /// An index into [`ImageTree::inodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct InodeId(u32);
@@ -99,6 +102,8 @@ pub(crate) struct ImageTree {
     pub(crate) names: Vec<u8>,
     /// Encoded extended attributes of inodes.
     xattrs: Vec<Box<[u8]>>,
+    /// Bytes that are left for more.
+    pub(crate) xattr_bytes_left: usize,
     /// Files of the host that hold data.
     pub(crate) files: Vec<FileRecord>,
     /// Directories of the host that the names of files need.
@@ -126,6 +131,7 @@ impl ImageTree {
             entries: Vec::new(),
             names: Vec::new(),
             xattrs: Vec::new(),
+            xattr_bytes_left: XATTR_BYTES_MAX,
             files: Vec::new(),
             directories: Vec::new(),
             held: Vec::new(),
@@ -176,6 +182,7 @@ impl ImageTree {
     pub(crate) fn set_xattrs(&mut self, id: InodeId, encoded: Vec<u8>) -> Result<(), Error> {
         let mut index = XattrsId::default();
         if !encoded.is_empty() {
+            self.xattr_bytes_left = self.xattr_bytes_left.checked_sub(encoded.len()).ok_or(Error::TooManyAttributes)?;
             self.xattrs.push(encoded.into());
             index = XattrsId(u32::try_from(self.xattrs.len()).map_err(|_| Error::TooManyNames)?);
         }

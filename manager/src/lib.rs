@@ -18,6 +18,7 @@ pub mod mounts;
 pub mod network;
 pub mod outcome;
 pub mod output_file;
+mod remove_tree;
 pub mod report;
 pub mod root;
 pub mod starts;

@@ -5,6 +5,7 @@
 
 use crate::environment::HostEnvironment;
 use crate::host;
+use crate::remove_tree::remove_tree;
 use crate::template::create_private_directory;
 use crate::view::{VolumeName, VolumeSpec};
 use std::fs::{self, File, Permissions, TryLockError};
@@ -129,27 +130,35 @@ impl VolumeStore {
     pub fn remove(&self, name: &VolumeName) -> Result<(), VolumeError> {
         let path = self.path(name);
         let failed = |source| VolumeError::File { path: path.clone(), source };
-        // A cell may have made it unreadable.
-        if let Err(VolumeError::File { .. }) = self.open(name) {
-            fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
-        }
-        let file = self.open(name)?;
-        lock(name, &path, || file.try_lock())?;
+        let mut attempts = 0..ATTEMPTS;
+        let _lock = loop {
+            attempts.next().ok_or_else(|| VolumeError::InUse(name.clone()))?;
+            // A cell may have made it unreadable.
+            if let Err(VolumeError::File { .. }) = self.open(name) {
+                fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
+            }
+            let file = self.open(name)?;
+            lock(name, &path, || file.try_lock())?;
+            if is_at(&file, &path) {
+                break file;
+            }
+            // Another process has removed it meanwhile, and there may be a new one.
+        };
         // From here on a cell that wants it gets a new one.
         let removed = tempfile::Builder::new().prefix(REMOVED).tempdir_in(&self.directory).map_err(failed)?.keep();
         fs::rename(&path, &removed).map_err(failed)?;
-        self.remove_leftovers()
+        let outcome = remove_tree(&removed).map_err(|errno| VolumeError::File { path: removed, source: errno.into() });
+        self.remove_leftovers();
+        outcome
     }
 
-    /// Removes what this and earlier removals have set aside.
-    fn remove_leftovers(&self) -> Result<(), VolumeError> {
+    /// Removes what earlier removals have left. A failure is tried again with the next removal.
+    fn remove_leftovers(&self) {
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             if entry.file_name().as_bytes().starts_with(REMOVED.as_bytes()) {
-                let path = entry.path();
-                remove_leftover(&path).map_err(|source| VolumeError::File { path, source })?;
+                let _ = remove_tree(&entry.path());
             }
         }
-        Ok(())
     }
 
     /// Opens the directory of a volume.
@@ -194,27 +203,6 @@ fn lock(name: &VolumeName, path: &Path, take: impl Fn() -> Result<(), TryLockErr
     Err(VolumeError::InUse(name.clone()))
 }
 
-/// Removes a volume that was set aside. Another process may be removing it, too.
-fn remove_leftover(directory: &Path) -> io::Result<()> {
-    let removed = fs::remove_dir_all(directory).or_else(|_| {
-        make_removable(directory)?;
-        fs::remove_dir_all(directory)
-    });
-    removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
-}
-
-/// Gives the owner all permissions for a directory and those below it. Does not follow links.
-fn make_removable(directory: &Path) -> io::Result<()> {
-    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            make_removable(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
 /// Whether a path still leads to an open directory.
 fn is_at(file: &File, path: &Path) -> bool {
     let identity = |found: &fs::Metadata| (found.dev(), found.ino());
@@ -245,8 +233,9 @@ pub fn acquire(volumes: &mut [VolumeSpec], environment: &HostEnvironment) -> Res
 
 #[cfg(test)]
 mod tests {
-    use super::{Permissions, VolumeError, VolumeStore, remove_leftover};
+    use super::{Permissions, VolumeError, VolumeStore, remove_tree};
     use crate::view::VolumeName;
+    use rustix::fs::{Mode, OFlags, fchmod, mkdirat, open, openat};
     use std::os::unix::fs::PermissionsExt;
 
     fn name(text: &str) -> VolumeName {
@@ -259,7 +248,7 @@ mod tests {
         let leftover = directory.path().join("leftover");
         std::fs::create_dir(&leftover).expect("it was not there");
         for _ in 0..2 {
-            remove_leftover(&leftover).expect("it is gone");
+            remove_tree(&leftover).expect("it is gone");
         }
     }
 
@@ -285,6 +274,60 @@ mod tests {
         store.remove(&name("data")).expect("no cell uses it");
         assert_eq!(std::fs::read_dir(&store.directory).expect("it exists").count(), 0);
         assert!(!path.exists() && store.all().is_ok_and(|all| all.is_empty()));
+    }
+
+    #[test]
+    fn a_volume_that_was_made_again_during_its_removal_stays() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = VolumeStore { directory: directory.path().join("volumes") };
+        store.create(&name("data")).expect("it was not there");
+        let path = store.path(&name("data"));
+        // Another process is about to remove it.
+        let other = store.open(&name("data")).expect("it is there");
+        other.try_lock().expect("nothing uses it");
+        let removing = store.clone();
+        let removal = std::thread::spawn(move || removing.remove(&name("data")));
+        let opened = || {
+            let links = std::fs::read_dir("/proc/self/fd").expect("it is there").flatten();
+            links.filter(|link| std::fs::read_link(link.path()).is_ok_and(|open| open == path)).count()
+        };
+        while opened() < 2 && !removal.is_finished() {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&path, directory.path().join("gone")).expect("it is there");
+        let (_, _lock) = store.acquire(&name("data")).expect("a cell gets a new one");
+        std::fs::write(path.join("file"), "kept").expect("it can be written");
+        drop(other);
+        let removed = removal.join().expect("it ends");
+        assert!(matches!(removed, Err(VolumeError::InUse(_))), "{removed:?}");
+        assert_eq!(std::fs::read_to_string(path.join("file")).expect("it is there"), "kept");
+    }
+
+    #[test]
+    fn a_volume_with_directories_of_any_depth_is_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = VolumeStore { directory: directory.path().into() };
+        for volume in ["deep", "data"] {
+            store.create(&name(volume)).expect("it was not there");
+        }
+        // A leftover that cannot be removed is no failure of another removal.
+        let leftover = directory.path().join(".removed-file");
+        std::fs::write(&leftover, "").expect("it can be written");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let mut at = open(store.path(&name("deep")), flags, Mode::empty()).expect("it is there");
+        for depth in 0..20_000 {
+            openat(&at, "file", OFlags::WRONLY | OFlags::CREATE, Mode::RUSR).expect("there is room");
+            mkdirat(&at, "d", Mode::RWXU).expect("there is room");
+            let below = openat(&at, "d", flags, Mode::empty()).expect("it was made");
+            if depth % 1000 == 0 {
+                fchmod(&at, Mode::empty()).expect("it is ours");
+            }
+            at = below;
+        }
+        store.remove(&name("deep")).expect("no cell uses it");
+        store.remove(&name("data")).expect("no cell uses it");
+        let left: Vec<_> = std::fs::read_dir(directory.path()).expect("it is there").flatten().map(|entry| entry.path()).collect();
+        assert_eq!(left, [leftover]);
     }
 
     #[test]

@@ -64,12 +64,14 @@ impl ImageStore {
     /// no image has.
     ///
     /// # Errors
-    /// A file cannot be removed.
+    /// A file cannot be removed, or another process adds an image.
     pub fn prune(&self, users: &Users, all: bool) -> Result<Removal, Error> {
         let mut removed = Removal::default();
         if !self.directory().exists() {
             return Ok(removed);
         }
+        // An image that is being added has no name yet.
+        let _lock = self.lock("lock", FlockOperation::NonBlockingLockExclusive)?;
         for image in self.all()? {
             if users.contains_key(&image.id) || !image.names.is_empty() && !all {
                 continue;
@@ -85,7 +87,7 @@ impl ImageStore {
                 outcome => outcome?,
             }
         }
-        self.collect(&mut removed)?;
+        self.collect_locked(&mut removed)?;
         Ok(removed)
     }
 
@@ -117,6 +119,11 @@ impl ImageStore {
     /// Removes layers and stacks that no image has, unless another process adds some.
     pub(crate) fn collect(&self, removed: &mut Removal) -> Result<(), Error> {
         let _lock = self.lock("lock", FlockOperation::NonBlockingLockExclusive)?;
+        self.collect_locked(removed)
+    }
+
+    /// The same while the lock is held.
+    fn collect_locked(&self, removed: &mut Removal) -> Result<(), Error> {
         let images = self.all()?;
         let used: HashSet<Digest> = images.iter().flat_map(|image| image.config.layers.iter().copied()).collect();
         for layer in self.ids("layers", "image")?.into_iter().filter(|layer| !used.contains(layer)) {

@@ -51,9 +51,8 @@ impl LayerArchive<'_> {
         let failed = Error::write(&to);
         let directory = to.parent().unwrap_or(Path::new("."));
         let output = tempfile::Builder::new().prefix(".pando-").tempfile_in(directory).map_err(&failed)?;
-        scratch.check_room(output.as_file())?;
         let image_error = |source: io::Error| pando_image::Error::Write { path: to.clone(), source };
-        image.save(output.as_file(), &|_| (), &image_error)?;
+        image.save(output.as_file(), &|_| scratch.room(output.as_file()), &image_error)?;
         output.as_file().set_permissions(Permissions::from_mode(0o400)).map_err(&failed)?;
         output.as_file().sync_all().map_err(&failed)?;
         // A stored layer is never replaced: cells may have it open.

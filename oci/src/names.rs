@@ -2,6 +2,7 @@
 //! Names of images: registry, repository and tag, with docker's defaults.
 
 use crate::Error;
+use crate::digest::Digest;
 use oci_spec::distribution::Reference;
 use std::fmt;
 use std::str::FromStr;
@@ -64,6 +65,15 @@ impl FromStr for ImageName {
             return Err(refused("it is too long".into()));
         }
         let reference: Reference = name.parse().map_err(|error| refused(format!("{error}; give one such as python:3.12")))?;
+        // As docker has it: such a name would be taken for the ID of another image.
+        let repository = reference.repository().strip_prefix("library/").unwrap_or(reference.repository());
+        if repository == "sha256" || Digest::from_hex(repository).is_some() {
+            return Err(refused("it looks like the ID of an image".into()));
+        }
+        // Nothing else could be checked.
+        if reference.digest().is_some_and(|digest| digest.parse::<Digest>().is_err()) {
+            return Err(refused("its digest must be sha256: and 64 hexadecimal digits in lower case".into()));
+        }
         Ok(ImageName(reference))
     }
 }

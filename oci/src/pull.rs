@@ -79,7 +79,7 @@ impl ImageStore {
         let manifest = layout::manifest(&manifest.bytes, &source)?;
         let layers = layout::layers(&manifest, &source)?;
         let id = layout::digest(manifest.config(), &source)?;
-        if self.has_image(id) && self.names()?.get(&name.whole()) == Some(&id) {
+        if self.is_complete(id) && self.names()?.get(&name.whole()) == Some(&id) {
             return Ok(PulledImage { id, digest, is_known: true });
         }
         let raw = repository.blob(id)?;

@@ -20,11 +20,13 @@ pub(crate) struct Scratch {
     directory: PathBuf,
     /// Maximal bytes of a file.
     pub(crate) max: u64,
+    /// Bytes that stay free on its file system.
+    pub(crate) free_min: u64,
 }
 
 impl Scratch {
     pub(crate) fn new(directory: &Path) -> Scratch {
-        Scratch { directory: directory.into(), max: DECOMPRESSED_MAX }
+        Scratch { directory: directory.into(), max: DECOMPRESSED_MAX, free_min: FREE_MIN }
     }
 
     /// The directory of temporary files.
@@ -60,10 +62,14 @@ impl Scratch {
 
     /// Refuses to fill the host's disk.
     pub(crate) fn check_room(&self, file: &File) -> Result<(), Error> {
-        let failed = Error::write(&self.directory);
-        let status = fstatvfs(file).map_err(|errno| failed(errno.into()))?;
-        if status.f_bavail.saturating_mul(status.f_frsize) < FREE_MIN {
-            return Err(failed(io::Error::other(format!("less than {} MiB would be left on its file system", FREE_MIN >> 20))));
+        self.room(file).map_err(Error::write(&self.directory))
+    }
+
+    /// The same, with the host's error.
+    pub(crate) fn room(&self, file: &File) -> io::Result<()> {
+        let status = fstatvfs(file)?;
+        if status.f_bavail.saturating_mul(status.f_frsize) < self.free_min {
+            return Err(io::Error::other(format!("less than {} MiB would be left on its file system", self.free_min >> 20)));
         }
         Ok(())
     }

@@ -115,19 +115,20 @@ impl ImageStore {
         Ok((images, damaged))
     }
 
-    /// Finds an image by its name, or by its ID or the beginning of it.
+    /// Finds an image by its name, or by its ID or the beginning of it. A whole ID is never taken for a name.
     ///
     /// # Errors
     /// There is none, or the ID is ambiguous.
     pub fn find(&self, name: &str) -> Result<StoredImage, Error> {
         let names = self.names()?;
         let named = name.parse::<ImageName>();
-        if let Ok(named) = &named
+        let digits = name.strip_prefix("sha256:").unwrap_or(name);
+        if Digest::from_hex(digits).is_none()
+            && let Ok(named) = &named
             && let Some(id) = names.get(&named.whole())
         {
             return self.image(*id, &names);
         }
-        let digits = name.strip_prefix("sha256:").unwrap_or(name);
         let is_id = digits.len() >= SHORTEST_ID && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         if is_id {
             let found: Vec<Digest> = self.ids("images", "json")?.into_iter().filter(|id| id.hex().starts_with(digits)).collect();
@@ -138,7 +139,7 @@ impl ImageStore {
             }
         }
         // A name that is no name is reported as such.
-        Err(named.map_or_else(|error| error, |_| Error::Missing(name.into())))
+        Err(named.err().filter(|_| !is_id).unwrap_or_else(|| Error::Missing(name.into())))
     }
 
     /// Opens an image in order to run it.
@@ -186,12 +187,27 @@ impl ImageStore {
     /// Records an image whose layers are stored, and gives it names.
     pub(crate) fn record(&self, config: &[u8], names: &[ImageName]) -> Result<Digest, Error> {
         let id = Digest::of(config);
-        let path = self.image_path(id);
-        // Cells that run the image have locked the file: it is not replaced by one with the same content.
-        match self.raw_config(id) {
-            Ok(_) => File::open(&path).and_then(|file| file.set_modified(SystemTime::now())).map_err(Error::write(&path))?,
-            Err(_) => self.write(&path, config)?,
+        if config.len() as u64 > JSON_MAX {
+            let label = names.first().map_or_else(|| id.to_string(), ImageName::familiar);
+            return Err(Error::unsupported(&label, format!("its configuration would have more than {JSON_MAX} bytes")));
         }
+        let path = self.image_path(id);
+        let _lock = loop {
+            // Cells that run the image have locked the file: it is not replaced by one with the same content.
+            if self.raw_config(id).is_err() {
+                self.write(&path, config)?;
+            }
+            // Held until it has its names. It may have been removed before it was locked.
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(Error::write(&path))?,
+            };
+            flock(&file, FlockOperation::LockShared).map_err(|errno| Error::write(&path)(errno.into()))?;
+            if is_at(&file, &path) {
+                file.set_modified(SystemTime::now()).map_err(Error::write(&path))?;
+                break file;
+            }
+        };
         self.change_names(|all| names.iter().for_each(|name| _ = all.insert(name.whole(), id)))?;
         Ok(id)
     }
@@ -221,8 +237,10 @@ impl ImageStore {
         }
     }
 
-    pub(crate) fn has_image(&self, id: Digest) -> bool {
-        self.image_path(id).exists()
+    /// Whether an image's configuration is sound, and all its layers are there.
+    pub(crate) fn is_complete(&self, id: Digest) -> bool {
+        let config = self.raw_config(id).and_then(|raw| ImageConfig::read(&raw, &id.to_string()));
+        config.is_ok_and(|config| config.layers.iter().all(|layer| self.has_layer(*layer)))
     }
 
     pub(crate) fn layers_directory(&self) -> PathBuf {

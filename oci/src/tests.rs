@@ -400,3 +400,51 @@ fn a_damaged_configuration_stops_no_other_image() {
     assert_eq!((removed.images.len(), removed.layers.len(), &removed.names[..]), (1, 1, &["damaged:latest".to_string()][..]));
     assert_eq!((listed(&stage), stage.files("layers")), (vec![kept.id()], 2));
 }
+
+#[test]
+fn a_name_cannot_stand_for_the_id_of_another_image() {
+    let (good, evil) = (Fixture::new(two_layers()), Fixture::new(vec![Layer::of(&[("bin/sh", "evil")])]));
+    let stage = Stage::new();
+    stage.load("good.tar", &docker_archive(&good, &["good"])).expect("it is valid");
+    let id = good.id();
+    for name in [format!("sha256:{id}"), format!("docker.io/library/sha256:{id}"), id.clone(), format!("library/{id}:v1"), "sha256".into()]
+    {
+        assert!(matches!(stage.load("evil.tar", &docker_archive(&evil, &[&name])), Err(Error::Name { .. })), "{name}");
+    }
+    // A store may have such a name from before.
+    stage.load("evil.tar", &docker_archive(&evil, &["evil"])).expect("it is valid");
+    let evil = Digest::of(&evil.config);
+    stage.store.change_names(|names| _ = names.insert(format!("docker.io/library/sha256:{id}"), evil)).expect("it can be written");
+    for text in [format!("sha256:{id}"), id.clone(), format!("sha256:{}", &id[..12])] {
+        assert_eq!(stage.store.find(&text).expect("it is there").id, Digest::of(&good.config), "{text}");
+    }
+    stage.store.remove("good", &Users::new(), false).expect("it is there");
+    assert!(matches!(stage.store.find(&format!("sha256:{id}")), Err(Error::Missing(_))));
+}
+
+#[test]
+fn an_image_that_is_being_loaded_is_not_pruned() {
+    let stage = Stage::new();
+    // Its configuration is recorded, and its name is not yet.
+    stage.load("app.tar", &docker_archive(&Fixture::new(two_layers()), &[])).expect("it is valid");
+    let loading = stage.store.lock_layers().expect("it can be locked");
+    assert!(matches!(stage.store.prune(&Users::new(), false), Err(Error::Busy)));
+    assert_eq!(stage.files("images"), 1);
+    drop(loading);
+    assert_eq!(stage.store.prune(&Users::new(), false).expect("it works").images.len(), 1);
+    assert_eq!((stage.files("images"), stage.files("layers")), (0, 0));
+}
+
+#[test]
+fn a_configuration_that_could_not_be_read_again_is_not_written() {
+    let stage = Stage::new();
+    let length = (4 << 20) - Fixture::with_config(two_layers(), json!({ "Labels": { "a": "" } })).config.len();
+    let fixture = Fixture::with_config(two_layers(), json!({ "Labels": { "a": "x".repeat(length) } }));
+    stage.load("app.tar", &docker_archive(&fixture, &["app"])).expect("it has just the maximal length");
+    let name = "more".parse().expect("it is a name");
+    let layer = Layer::of(&[("a", "a")]).0;
+    let commit = crate::Commit { created: "2026-01-01T00:00:00Z".into(), ..crate::Commit::default() };
+    let error = stage.store.commit("cell 1", "app", &layer[..], &name, &commit, &mut |_| ()).expect_err("it would be longer").to_string();
+    assert!(error.contains("more than 4194304 bytes"), "{error}");
+    assert!(stage.store.damaged().expect("it can be read").is_empty());
+}

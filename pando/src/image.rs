@@ -74,7 +74,14 @@ fn write(image: &Image, output: &Path) -> Result<(), Error> {
         diagnostics::print_notice(&format_args!("writing {}: {}", output.display(), HumanBytes(image.size())));
     }
     let progress = ProgressLine::bytes("writing", image.size());
-    image.save(file.as_file(), &|offset| progress.set(offset), &failed)?;
+    image.save(
+        file.as_file(),
+        &|offset| {
+            progress.set(offset);
+            Ok(())
+        },
+        &failed,
+    )?;
     progress.end();
     file.persist(output).map(|_| ()).map_err(|error| failed(error.error))
 }

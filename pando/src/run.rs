@@ -192,6 +192,9 @@ fn run_attached(
     let carried = copy_output(&**kernel, cell.id(), &port, (std::io::stdout().lock(), std::io::stderr()), single.limits.output);
     let mut outcome = cell.wait()?;
     drop(terminal);
+    if write_back.is_some() {
+        signals.note_end();
+    }
     let network = network.finish().map_err(Failure::Gateway);
     single.observer.flush();
     let written = write_back.map(RunningWriteBack::finish).unwrap_or_default();

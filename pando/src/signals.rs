@@ -5,6 +5,7 @@
 //! end, and terminate the cell if it does not. A changed window size is passed on, and a process that continues after a stop makes
 //! its terminal raw again. Ctrl-C typed under `-t` is no signal: the program reads it.
 
+use crate::diagnostics;
 use crate::failure::Failure;
 use crate::terminal;
 use pando_abi::Event;
@@ -13,7 +14,7 @@ use pando_launch::Operator;
 use pando_manager::time_limits::TimeLimits;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ pub(crate) const SIGNAL_TO_END: u8 = SIGTERM as u8;
 pub(crate) struct Signals {
     handle: iterator::Handle,
     requested: Arc<AtomicU8>,
+    has_ended: Arc<AtomicBool>,
     target: Target,
 }
 
@@ -51,6 +53,7 @@ pub(crate) enum SignalAction {
 pub(crate) struct SignalHistory {
     interrupted: Option<Instant>,
     requested: bool,
+    warned: bool,
 }
 
 impl SignalHistory {
@@ -66,6 +69,11 @@ impl SignalHistory {
             _ => SignalAction::RequestEnd,
         }
     }
+
+    /// Whether a signal after the cell's end ends this process: the second one does.
+    fn leaves(&mut self) -> bool {
+        std::mem::replace(&mut self.warned, true)
+    }
 }
 
 /// The state of the signal thread.
@@ -73,6 +81,7 @@ struct Receiver {
     operator: Arc<dyn Operator>,
     target: Target,
     requested: Arc<AtomicU8>,
+    has_ended: Arc<AtomicBool>,
     history: SignalHistory,
     time_limits: TimeLimits,
 }
@@ -81,23 +90,29 @@ impl Signals {
     /// Starts to forward signals to a cell, or to none.
     pub(crate) fn forward(operator: Arc<dyn Operator>, cell: Option<CellId>, time_limits: &TimeLimits) -> Result<Signals, Failure> {
         let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT]).map_err(Failure::Signals)?;
-        let (handle, requested) = (signals.handle(), Arc::<AtomicU8>::default());
+        let (handle, requested, has_ended) = (signals.handle(), Arc::<AtomicU8>::default(), Arc::<AtomicBool>::default());
         let target = Arc::new(Mutex::new(cell));
         let mut receiver = Receiver {
             operator,
             target: Arc::clone(&target),
             requested: Arc::clone(&requested),
+            has_ended: Arc::clone(&has_ended),
             history: SignalHistory::default(),
             time_limits: time_limits.clone(),
         };
         let body = move || signals.forever().for_each(|signal| receiver.receive(signal));
         std::thread::Builder::new().name("signals".into()).spawn(body).map_err(Failure::Signals)?;
-        Ok(Signals { handle, requested, target })
+        Ok(Signals { handle, requested, has_ended, target })
     }
 
     /// Forwards signals to another cell from now on, or to none.
     pub(crate) fn set_target(&self, cell: Option<CellId>) {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = cell;
+    }
+
+    /// Takes note that the cell has ended, and that its changes are still written back: a second signal ends the process from now on.
+    pub(crate) fn note_end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
     }
 
     /// Whether the host asked the program to end.
@@ -138,6 +153,14 @@ impl Receiver {
             let _ = self.operator.set_window(cell, rows, columns);
             return;
         }
+        if self.has_ended.load(Ordering::Relaxed) {
+            return match self.history.leaves() {
+                true => std::process::exit(128 + signal),
+                false => diagnostics::print_notice(
+                    &"the program has ended; its changes are being written back: signal again to leave without them",
+                ),
+            };
+        }
         let action = self.history.receive(signal);
         if signal != SIGINT {
             self.requested.store(signal as u8, Ordering::Relaxed);
@@ -156,4 +179,17 @@ impl Receiver {
 /// The end of a cell that a host signal terminated.
 pub(crate) fn ended_by(signal: u8) -> End {
     End::Signalled { signal, address: 0, instruction: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_before_the_end_do_not_count_after_it() {
+        let mut history = SignalHistory::default();
+        assert_eq!(history.receive(SIGINT), SignalAction::Interrupt);
+        assert_eq!((history.receive(SIGTERM), history.receive(SIGTERM)), (SignalAction::RequestEnd, SignalAction::End));
+        assert_eq!((history.leaves(), history.leaves()), (false, true));
+    }
 }

@@ -78,7 +78,7 @@ fn stack(layers: Vec<Archive>) -> (Image, TempDir) {
     for (archive, path) in layers.into_iter().zip(&paths) {
         let file = File::create(path).expect("there is room");
         let image = archive.layer().and_then(Builder::image).expect("the archive is valid");
-        image.save(&file, &|_| (), &|source| Error::Write { path: path.clone(), source }).expect("there is room");
+        image.save(&file, &|_| Ok(()), &|source| Error::Write { path: path.clone(), source }).expect("there is room");
     }
     let builder = Builder::layers(paths.iter().map(|path| path.as_path())).expect("the layers are valid");
     (builder.image().expect("it is small"), directory)
@@ -257,4 +257,53 @@ fn damaged_layers_are_refused_and_not_followed() {
             assert!(stack.blocks() < 100, "{position}");
         }
     }
+}
+
+#[test]
+fn sparse_files_of_a_layer_are_bounded_together() {
+    let sparse = |mut archive: Archive, name: &str, size: u64| {
+        let mut header = Header::new_gnu();
+        header.set_path(name).expect("it is short");
+        header.set_entry_type(EntryType::GNUSparse);
+        for set in [Header::set_uid, Header::set_gid, Header::set_mtime] {
+            set(&mut header, 0);
+        }
+        header.set_mode(0o644);
+        header.set_size(512);
+        let map = header.as_gnu_mut().expect("it is one");
+        map.set_real_size(size);
+        map.sparse[0].set_offset(size - 512);
+        map.sparse[0].set_length(512);
+        header.set_cksum();
+        archive.0.append(&header, &[7; 512][..]).expect("memory can be written");
+        archive
+    };
+    assert!(sparse(sparse(Archive::new(), "one", 32 << 30), "other", 32 << 30).layer().is_ok());
+    let error = sparse(sparse(Archive::new(), "one", 32 << 30), "other", 33 << 30).layer().map(drop).expect_err("it is a bomb");
+    assert!(error.to_string().contains("more than 64 GiB"), "{error}");
+}
+
+#[test]
+fn the_extended_attributes_of_an_image_are_bounded_together() {
+    let archive = |files: usize| {
+        let add = |archive: Archive, number| archive.extended(&[("SCHILY.xattr.user.a", &[7; 2000])]).file(&format!("{number}"), "");
+        let mut file = tempfile::tempfile().expect("there is room");
+        file.write_all(&(0..files).fold(Archive::new(), add).bytes()).expect("there is room");
+        let mut builder = Builder::new();
+        builder.tree.xattr_bytes_left = 10_000;
+        builder.layer(Path::new("layer"), file, &std::env::temp_dir())
+    };
+    assert!(archive(4).is_ok());
+    assert!(matches!(archive(5), Err(Error::TooManyAttributes)));
+}
+
+#[test]
+fn saving_an_image_stops_where_it_is_told() {
+    let content = "x".repeat(3 << 20);
+    let image = Archive::new().file("large", &content).layer().and_then(Builder::image).expect("the archive is valid");
+    let (file, path) = (tempfile::tempfile().expect("there is room"), std::path::PathBuf::from("out"));
+    let stop = |offset| if offset < 1 << 20 { Ok(()) } else { Err(std::io::Error::other("full")) };
+    let stopped = image.save(&file, &stop, &|source| Error::Write { path: path.clone(), source });
+    assert!(matches!(stopped, Err(Error::Write { .. })), "{stopped:?}");
+    assert!(std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("it is open")) * 512 < 3 << 20);
 }

@@ -185,6 +185,8 @@ struct Writer {
     quota: Quota,
     /// The file that is being received; also `None` if it has failed, so that its data is discarded.
     file: Option<Replacement>,
+    /// The bytes that it takes less than the file that it replaces.
+    credit: u64,
     /// The first error since the last answer.
     error: Option<Errno>,
     report: WriteBackReport,
@@ -227,7 +229,7 @@ impl<'a> NamedEntry<'a> {
 
 impl Writer {
     fn new(exports: Vec<WritableVolume>, replaced: Arc<Replaced>, quota: u64) -> Writer {
-        Writer { exports, replaced, quota: Quota::new(quota), file: None, error: None, report: WriteBackReport::default() }
+        Writer { exports, replaced, quota: Quota::new(quota), file: None, credit: 0, error: None, report: WriteBackReport::default() }
     }
 
     /// Applies records to the end. `answer` returns whether the cell still reads answers.
@@ -277,7 +279,9 @@ impl Writer {
             }
             Kind::Close => {
                 let replaced = Arc::clone(&self.replaced);
-                self.with_file(|file| file.finish(&replaced).map(|()| None));
+                if self.with_file(|file| file.finish(&replaced).map(|()| None)) {
+                    self.quota.credit(self.credit);
+                }
             }
             Kind::Sync | Kind::Message => {}
             Kind::File | Kind::Directory | Kind::Symlink | Kind::Remove | Kind::Lost => {
@@ -291,12 +295,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Applies an operation to the file that is being received.
-    fn with_file(&mut self, action: impl FnOnce(Replacement) -> Result<Option<Replacement>, Errno>) {
-        let Some(file) = self.file.take() else { return };
+    /// Applies an operation to the file that is being received. Returns whether it succeeded.
+    fn with_file(&mut self, action: impl FnOnce(Replacement) -> Result<Option<Replacement>, Errno>) -> bool {
+        let Some(file) = self.file.take() else { return false };
         let (export, path) = (file.export(), file.path().to_vec());
         let done = action(file).map(|file| self.file = file);
+        let has_succeeded = done.is_ok();
         self.note(export, &path, done);
+        has_succeeded
     }
 
     fn named(&mut self, kind: Kind, named: &NamedEntry<'_>) -> Result<(), Errno> {
@@ -307,25 +313,31 @@ impl Writer {
         let export = self.exports.get(named.entry.export as usize).ok_or(Errno::INVAL)?;
         let destination = WriteTarget::find(export, named.path)?;
         // A record that fails later stays charged, so that failures cannot extend the quota.
-        match kind {
+        let credit = match kind {
             Kind::File => self.quota.charge(named.entry.size, destination.stat()?)?,
             Kind::Directory | Kind::Symlink => self.quota.charge(0, destination.stat()?)?,
-            _ => {}
-        }
+            _ => quota::cost(destination.stat()?),
+        };
         match kind {
             Kind::File => {
                 self.file = Some(Replacement::begin(destination, named.path, &named.entry, times)?);
+                self.credit = credit;
                 if named.entry.permissions & SET_ID != 0 {
                     self.error.get_or_insert(Errno::PERM);
                     self.report.note(named.entry.export, named.path, FailureReason::WithoutSetId);
                 }
             }
-            Kind::Directory => destination.make_directory(named.entry.permissions, &times)?,
-            Kind::Symlink => replace::symlink(destination, named.rest, &times, &self.replaced)?,
+            Kind::Directory => {
+                destination.make_directory(named.entry.permissions, &times)?;
+                self.quota.credit(credit);
+            }
+            Kind::Symlink => {
+                replace::symlink(destination, named.rest, &times, &self.replaced)?;
+                self.quota.credit(credit);
+            }
             _ => {
-                let before = destination.stat()?;
                 destination.remove(&self.replaced)?;
-                self.quota.credit(before);
+                self.quota.credit(credit);
             }
         }
         Ok(())

@@ -19,24 +19,25 @@ impl Quota {
         Quota { left: bytes }
     }
 
-    /// Charges a file of this size that replaces the file before it.
+    /// Charges a file of this size for what it takes more than the file that it replaces. Returns what it takes less, to be credited once
+    /// it has replaced that: a cell may begin to replace a file as often as it likes.
     ///
     /// # Errors
     /// `EDQUOT`: the quota is exceeded.
-    pub(super) fn charge(&mut self, size: u64, before: Option<Stat>) -> Result<(), Errno> {
-        let left = self.left.saturating_add(cost(before));
-        self.left = left.checked_sub(size.saturating_add(NAME_COST)).ok_or(Errno::DQUOT)?;
-        Ok(())
+    pub(super) fn charge(&mut self, size: u64, before: Option<Stat>) -> Result<u64, Errno> {
+        let (after, before) = (size.saturating_add(NAME_COST), cost(before));
+        self.left = self.left.checked_sub(after.saturating_sub(before)).ok_or(Errno::DQUOT)?;
+        Ok(before.saturating_sub(after))
     }
 
-    /// Returns the quota of a removed file.
-    pub(super) fn credit(&mut self, removed: Option<Stat>) {
-        self.left = self.left.saturating_add(cost(removed));
+    /// Returns bytes of the quota.
+    pub(super) fn credit(&mut self, bytes: u64) {
+        self.left = self.left.saturating_add(bytes);
     }
 }
 
 /// The cost of an existing file.
-fn cost(stat: Option<Stat>) -> u64 {
+pub(super) fn cost(stat: Option<Stat>) -> u64 {
     let Some(stat) = stat else { return 0 };
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if is_file { u64::try_from(stat.st_size).unwrap_or(0).saturating_add(NAME_COST) } else { NAME_COST }

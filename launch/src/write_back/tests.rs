@@ -91,7 +91,12 @@ impl Host {
     }
 
     fn replies_with(&self, exports: Vec<WritableVolume>, records: &Records) -> (Vec<u32>, Option<WriteBackReport>) {
-        let mut writer = Writer::new(exports, Arc::default(), u64::MAX);
+        self.replies_within(u64::MAX, exports, records)
+    }
+
+    /// Applies the records with this quota.
+    fn replies_within(&self, quota: u64, exports: Vec<WritableVolume>, records: &Records) -> (Vec<u32>, Option<WriteBackReport>) {
+        let mut writer = Writer::new(exports, Arc::default(), quota);
         let mut answers = Vec::new();
         let sense = writer.serve(
             &records.0[..],
@@ -438,4 +443,31 @@ fn only_leftovers_of_killed_processes_are_removed() {
     WritableVolume::Directory(Host::opened(root)).remove_leftovers();
     assert!(!root.join(".pando-7-0").exists() && !root.join("deep/er/.pando-4194304-18").exists());
     assert!(kept.iter().all(|name| root.join(name).exists()) && root.join(".pando-9-9").is_symlink());
+}
+
+#[test]
+fn a_quota_grows_only_by_what_was_removed() {
+    const LARGE: u64 = 64 << 20;
+    let sized = |records: Records, path: &str, size: u64| {
+        records.entry(Kind::File, ExportedFile { permissions: 0o644, size, ..ExportedFile::default() }, path.as_bytes(), b"")
+    };
+    // The files of a host, of which the cell may replace one by a file of the same size.
+    let begun = (0..3).fold(Records::default(), |records, _| sized(records, "large", 0));
+    let over = (0..3).fold(Records::default(), |records, _| records.directory("large", 0o755).symlink("large", ""));
+    for attempts in [Records::default(), begun, over] {
+        let host = Host::new();
+        fs::File::create(host.export.join("large")).and_then(|file| file.set_len(LARGE)).expect("it is ours");
+        let exports = || vec![WritableVolume::Directory(Host::opened(&host.export))];
+        let records = sized(attempts, "new", LARGE).record(Kind::Close, &[]);
+        let report = host.replies_within(LARGE / 2, exports(), &records).1.expect("the records are well-formed");
+        let last = report.failures.last().expect("it is larger than the quota");
+        assert!(last.path == "new" && last.why == FailureReason::Refused(Errno::DQUOT), "{report:?}");
+        assert!(!host.export.join("new").exists());
+        // A file that is replaced by a smaller one leaves room; so does a removed one.
+        for making_room in [Records::default().file("large", 0o644, b"small"), Records::default().remove("large")] {
+            fs::File::create(host.export.join("large")).and_then(|file| file.set_len(LARGE)).expect("it is ours");
+            let records = sized(making_room, "new", LARGE).record(Kind::Close, &[]);
+            assert_eq!(host.replies_within(LARGE / 2, exports(), &records).1, Some(WriteBackReport::default()));
+        }
+    }
 }

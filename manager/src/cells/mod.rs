@@ -291,7 +291,7 @@ impl Manager {
             None if !spec.allow.is_empty() => return Err(ManagerError::NotInside("allow (--allow)")),
             _ => {}
         }
-        let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
+        let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name, None)).transpose()?;
         let origin = self.pool.origin(&spec).await?;
         if spec.restart == RestartPolicy::No {
             return self.start_prepared(spec, origin, None).await;
@@ -312,7 +312,7 @@ impl Manager {
         origin: &CellOrigin,
     ) -> Result<AttachedCell, ManagerError> {
         self.make_room().await?;
-        let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
+        let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name, Some(ended.id()))).transpose()?;
         self.start_prepared(spec, origin.clone(), Some(Arc::clone(ended))).await
     }
 

@@ -14,13 +14,14 @@ pub(super) struct NameReservation {
 }
 
 impl NameReservation {
-    /// Reserves a name.
+    /// Reserves a name for a new cell, or for the ended cell `own`, which is started again.
     ///
     /// # Errors
-    /// A living cell has it, or a cell that is being started.
-    pub(super) fn new(manager: &Arc<Manager>, name: &str) -> Result<NameReservation, ManagerError> {
+    /// A living cell has it, one that may be started again, or one that is being started.
+    pub(super) fn new(manager: &Arc<Manager>, name: &str, own: Option<u64>) -> Result<NameReservation, ManagerError> {
         let mut starting = lock(&manager.starting);
-        let living = manager.lock().named_in_any_case(name).into_iter().find(|cell| !cell.has_ended());
+        let has_it = |cell: &Arc<ManagedCell>| !cell.has_ended() || cell.may_restart() && Some(cell.id()) != own;
+        let living = manager.lock().named_in_any_case(name).into_iter().find(has_it);
         if let Some(cell) = living {
             return Err(ManagerError::NameInUse { name: name.into(), cell: Some(cell.id()) });
         }

@@ -39,15 +39,15 @@ impl Drop for Reader {
 
 impl ManagedCell {
     /// A piece of output from a position on, or from the first that is kept. Waits for one if `waits`. `None`: there is none yet. The
-    /// output of a cell that is started again continues.
-    pub async fn piece(&self, position: u64, waits: bool) -> Option<OutputPiece> {
-        let mut restarted = self.latest_successor();
+    /// output of a cell that is started again continues: `cell` is that one then, so that those before it are freed.
+    pub async fn piece(cell: &mut Arc<ManagedCell>, position: u64, waits: bool) -> Option<OutputPiece> {
         loop {
-            let cell = restarted.as_deref().unwrap_or(self);
             if let ControlFlow::Break(piece) = cell.changed.wait_for(|| cell.own_piece(position, waits)).await {
                 return piece;
             }
-            restarted = cell.latest_successor().or(restarted);
+            if let Some(next) = cell.latest_successor() {
+                *cell = next;
+            }
         }
     }
 

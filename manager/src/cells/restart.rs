@@ -62,6 +62,22 @@ pub(super) async fn supervise(manager: Arc<Manager>, mut cell: Arc<ManagedCell>,
     }
 }
 
+impl Drop for ManagedCell {
+    fn drop(&mut self) {
+        let successor = self.lock().successor.take();
+        unlink(successor, |cell| cell.lock().successor.take());
+    }
+}
+
+/// Drops a chain of values, each of which has the next, one after the other: a long one would overflow the stack. Stops at one that is
+/// used elsewhere.
+fn unlink<T>(first: Option<Arc<T>>, next: impl Fn(&T) -> Option<Arc<T>>) {
+    let mut link = first.and_then(Arc::into_inner);
+    while let Some(value) = link {
+        link = next(&value).and_then(Arc::into_inner);
+    }
+}
+
 impl ManagedCell {
     /// Sends it a signal that ends it, terminates it if it has not ended after this time, and waits until it has ended. If it was started
     /// again meanwhile, the new cell is ended like this, too.
@@ -119,5 +135,38 @@ impl ManagedCell {
         let mut state = self.lock();
         let empty = state.log.empty_copy();
         std::mem::replace(&mut state.log, empty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unlink;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Default)]
+    struct Link(Mutex<Option<Arc<Link>>>);
+
+    impl Link {
+        fn take(&self) -> Option<Arc<Link>> {
+            self.0.lock().expect("no thread panics with it").take()
+        }
+    }
+
+    impl Drop for Link {
+        fn drop(&mut self) {
+            unlink(self.take(), Link::take);
+        }
+    }
+
+    #[test]
+    fn a_long_chain_of_restarts_is_dropped_without_recursion() {
+        let last = Arc::new(Link::default());
+        let first = (0..1_000_000).fold(Arc::clone(&last), |next, _| Arc::new(Link(Mutex::new(Some(next)))));
+        drop(first);
+        assert_eq!(Arc::strong_count(&last), 1);
+        // A link that is used elsewhere keeps those after it.
+        let second = Arc::new(Link(Mutex::new(Some(Arc::clone(&last)))));
+        drop(Link(Mutex::new(Some(Arc::clone(&second)))));
+        assert_eq!(Arc::strong_count(&last), 2);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a server may take for an answer while it has requests: disks may be slow.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -55,8 +55,8 @@ struct Queue {
     bytes: usize,
     /// Requests that it has not answered.
     unanswered: u64,
-    /// When it last answered, or got its first request.
-    last_progress: Option<Instant>,
+    /// How long this process has waited for its next answer: the time of a stop of both processes does not count.
+    waited: Duration,
     /// It is given up.
     is_dead: bool,
 }
@@ -125,7 +125,6 @@ impl Server {
         let is_answered = message.get(4..8).is_none_or(|opcode| UNANSWERED.iter().all(|other| other.to_le_bytes() != *opcode));
         if is_answered {
             queue.unanswered += 1;
-            queue.last_progress.get_or_insert_with(Instant::now);
         }
         queue.bytes += message.len() + MESSAGE_COST;
         queue.waiting.push_back(message);
@@ -168,7 +167,7 @@ impl Server {
             if length >= OUT_HEADER && header[8..OUT_HEADER] != [0; 8] {
                 let mut queue = self.queue();
                 queue.unanswered = queue.unanswered.saturating_sub(1);
-                queue.last_progress = (queue.unanswered > 0).then(Instant::now);
+                queue.waited = Duration::ZERO;
             }
             let is_whole = length >= OUT_HEADER && header[..4] == (length as u32).to_le_bytes();
             if !is_whole || !answers.send(&message[..INDEX + length]) {
@@ -186,21 +185,23 @@ impl Server {
     /// Receives the server's next message. Returns an error if there are no more, or if the server is given up.
     fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
         loop {
-            let (has_waiting, last_progress) = {
+            let has_waiting = {
                 let mut queue = self.queue();
                 self.send_waiting(&mut queue);
                 if queue.is_dead {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
-                (!queue.waiting.is_empty(), queue.last_progress)
+                !queue.waiting.is_empty()
             };
-            if last_progress.is_some_and(|last_progress| last_progress.elapsed() > ANSWER_MAX) {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
             let interval = if has_waiting { INTERVAL } else { Duration::from_secs(1) };
-            let interval = Timespec::try_from(interval).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+            let until = Timespec::try_from(interval).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
             let mut wait = [PollFd::new(&self.socket, PollFlags::IN)];
-            if retry_on_intr(|| poll(&mut wait, Some(&interval)))? == 0 {
+            if retry_on_intr(|| poll(&mut wait, Some(&until)))? == 0 {
+                let mut queue = self.queue();
+                queue.waited = if queue.unanswered > 0 { queue.waited + interval } else { Duration::ZERO };
+                if queue.waited > ANSWER_MAX {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
                 continue;
             }
             return match retry_on_intr(|| recv(&self.socket, &mut room[..], RecvFlags::DONTWAIT)) {
@@ -245,6 +246,19 @@ mod tests {
         (0..messages * 2).for_each(|_| mounts.send(0, &[0; IN_HEADER]));
         let queue = mounts.servers[0].queue();
         assert!(queue.is_dead && queue.waiting.is_empty() && queue.bytes == 0);
+    }
+
+    #[test]
+    fn an_answer_that_came_during_a_long_stop_is_forwarded() {
+        let (mut mounts, server) = connected();
+        let mut room = [0; 64];
+        mounts.send(0, &[1; IN_HEADER]);
+        mounts.send(0, &[1; IN_HEADER]);
+        mounts.servers[0].queue().waited = ANSWER_MAX;
+        send(&server, &[2; OUT_HEADER], SendFlags::NOSIGNAL).expect("there is room");
+        assert_eq!(mounts.servers[0].receive(&mut room).expect("the answer has come"), OUT_HEADER);
+        // Without an answer the server is given up.
+        assert_eq!(mounts.servers[0].receive(&mut room).expect_err("no answer comes").kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

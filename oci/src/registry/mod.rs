@@ -102,8 +102,12 @@ impl Repository {
         let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(ToString::to_string);
         let (media_type, claimed) = (header("content-type").unwrap_or_default(), header("docker-content-digest"));
         let bytes = self.small(&mut answer, &part)?;
-        // The digest that was asked for counts more than the one that the registry names.
-        if let Some(expected) = reference.parse().ok().or_else(|| claimed.and_then(|claimed| claimed.parse().ok())) {
+        // The digest that was asked for counts more than the one that the registry names. A tag has no colon.
+        let expected = match reference.contains(':') {
+            true => Some(reference.parse().map_err(|()| self.error("only SHA-256 digests are supported"))?),
+            false => claimed.and_then(|claimed| claimed.parse().ok()),
+        };
+        if let Some(expected) = expected {
             self.check(&bytes, expected, &part)?;
         }
         let media_type = media_type.split(';').next().unwrap_or_default().trim().to_string();

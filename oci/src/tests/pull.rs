@@ -183,3 +183,33 @@ fn redirects_do_not_carry_the_token_to_another_host() {
     assert!(server.asked().iter().any(|request| request.authorization.is_some()));
     assert!(!other.asked().is_empty() && other.asked().iter().all(|request| request.authorization.is_none()), "{:?}", other.asked());
 }
+
+#[test]
+fn a_digest_that_cannot_be_checked_is_refused() {
+    let fixture = Fixture::new(two_layers());
+    let served = served(&fixture);
+    let digest = Digest::of(&served.last().expect("there is a manifest").1).hex();
+    let repository = "127.0.0.1:1/app";
+    let names = [format!("{repository}@sha512:{}", "0".repeat(128)), format!("{repository}@sha256:{}", digest.to_uppercase())];
+    for name in names.into_iter().chain([format!("{repository}:v1@sha384:{}", "0".repeat(96))]) {
+        let parsed = name.parse::<ImageName>();
+        assert!(matches!(parsed, Err(Error::Name { .. })), "{name}: {parsed:?}");
+    }
+    let server = Server::start(served, ServerFaults::default());
+    let good = format!("127.0.0.1:{}/app@sha256:{digest}", server.port).parse().expect("it is a name");
+    assert_eq!(Stage::new().store.pull_at_once(&good, None).expect("it is served").id, Digest::of(&fixture.config));
+}
+
+#[test]
+fn pulling_again_repairs_an_image() {
+    let fixture = Fixture::new(two_layers());
+    let (pulled, stage, server) = pull(&fixture, ServerFaults::default(), None);
+    let id = pulled.expect("it is served").id;
+    std::fs::write(stage.store.image_path(id), "{}").expect("it can be written");
+    assert!(!stage.store.pull_at_once(&name(&server), None).expect("it is served").is_known);
+    let layers = stage.store.open(&name(&server).whole()).expect("it was repaired").layers;
+    std::fs::remove_file(&layers[0]).expect("it is there");
+    assert!(!stage.store.pull_at_once(&name(&server), None).expect("it is served").is_known);
+    assert!(layers[0].exists());
+    assert!(stage.store.pull_at_once(&name(&server), None).expect("it is served").is_known);
+}

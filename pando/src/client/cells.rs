@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando ps`, `logs`, `kill`, `stats`: the cells of `pando serve`.
 
+use super::lifecycle::each;
 use crate::api::{self, CellState, DescendantState, Signal, Source};
 use crate::completion;
 use crate::connection::{Client, visit_cells, wait_for};
@@ -216,18 +217,14 @@ pub(crate) fn logs(options: &LogsOptions) -> Result<u8, Failure> {
 /// Terminates cells.
 ///
 /// # Errors
-/// There is no such cell, or no server runs.
+/// No server runs.
 pub(crate) fn kill(options: &KillOptions) -> Result<u8, Failure> {
-    let client = Client::find_or_fail()?;
-    wait_for(async {
-        for cell in &options.cells {
-            let path = format!("/v1/cells/{cell}/kill?signal={}", options.signal);
-            client.request::<()>(Method::POST, &path, &()).await?;
-            if options.rm {
-                client.request::<()>(Method::DELETE, &format!("/v1/cells/{cell}"), &()).await?;
-            }
+    each(&options.cells, false, async |client: &Client, cell: &str| {
+        client.request::<()>(Method::POST, &format!("/v1/cells/{cell}/kill?signal={}", options.signal), &()).await?;
+        if options.rm {
+            client.request::<()>(Method::DELETE, &format!("/v1/cells/{cell}"), &()).await?;
         }
-        Ok(0)
+        Ok(())
     })
 }
 

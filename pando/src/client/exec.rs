@@ -40,11 +40,11 @@ pub(crate) struct ExecOptions {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = crate::size::duration)]
     timeout: Option<Duration>,
 
-    /// No effect: standard input is always connected
-    #[arg(short = 'i', long = "interactive")]
-    _interactive: bool,
+    /// Connect standard input; without this, the program has none
+    #[arg(short = 'i', long)]
+    interactive: bool,
 
-    /// Give the program a terminal in the cell, and forward every key of yours to it
+    /// Give the program a terminal in the cell, and forward every key of yours to it (includes -i)
     #[arg(short = 't', long = "tty")]
     terminal: bool,
 
@@ -100,7 +100,12 @@ pub(crate) fn exec(options: &ExecOptions) -> Result<u8, Failure> {
             return Ok(0);
         }
         let mut status = None;
-        let answer = client.post_with_input(&format!("/v1/cells/{}/exec", options.cell), &request).await?;
+        let path = format!("/v1/cells/{}/exec", options.cell);
+        // Input that the program does not get stays for others: a shell's loop may read it.
+        let answer = match options.interactive || options.terminal {
+            true => client.post_with_input(&path, &request).await?,
+            false => client.post_without_input(&path, &request).await?,
+        };
         // Before the terminal is raw, so that no signal leaves it so.
         let mut signals = options.terminal.then(TerminalSignals::listen).transpose()?;
         let raw = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;

@@ -49,7 +49,7 @@ pub(crate) struct InspectOptions {
 /// # Errors
 /// No server runs.
 pub(crate) fn stop(options: &StopOptions) -> Result<u8, Failure> {
-    each(&options.cells, async |client: &Client, cell: &str| {
+    each(&options.cells, true, async |client: &Client, cell: &str| {
         client.request::<()>(Method::POST, &format!("/v1/cells/{cell}/stop?timeout={}", options.seconds), &()).await
     })
 }
@@ -59,7 +59,7 @@ pub(crate) fn stop(options: &StopOptions) -> Result<u8, Failure> {
 /// # Errors
 /// No server runs.
 pub(crate) fn remove(options: &RemoveOptions) -> Result<u8, Failure> {
-    each(&options.cells, async |client: &Client, cell: &str| {
+    each(&options.cells, true, async |client: &Client, cell: &str| {
         let path = format!("/v1/cells/{cell}");
         if !options.force && client.get::<api::Cell>(&path).await?.outcome.is_none() {
             return Err(Failure::Running(cell.into()));
@@ -85,14 +85,15 @@ pub(crate) fn inspect(options: &InspectOptions) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Does something with each cell, and continues after failures; the status is then 1.
-fn each(cells: &[String], action: impl AsyncFn(&Client, &str) -> Result<(), Failure>) -> Result<u8, Failure> {
+/// Does something with each cell, and continues after failures; the status is then 1. With `prints`, prints the names of the others.
+pub(super) fn each(cells: &[String], prints: bool, action: impl AsyncFn(&Client, &str) -> Result<(), Failure>) -> Result<u8, Failure> {
     let client = Client::find_or_fail()?;
     wait_for(async {
         let mut status = 0;
         for cell in cells {
             match action(&client, cell).await {
-                Ok(()) => writeln!(std::io::stdout(), "{cell}")?,
+                Ok(()) if prints => writeln!(std::io::stdout(), "{cell}")?,
+                Ok(()) => {}
                 Err(error @ Failure::ConnectionLost(_)) => return Err(error),
                 Err(error) => {
                     diagnostics::print_error(&error);

@@ -22,7 +22,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::task::coop::consume_budget;
+use tokio::time::{Instant, timeout_at};
 
+/// How long a cell may take to end a program whose time limit has expired.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 /// Bytes of a job's error output that are reported.
 const OUTPUT_KEPT: usize = 4096;
 /// Bytes of a cell's list of users, or groups, that are read.
@@ -40,8 +43,13 @@ pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), 
     let mut incoming = RequestBody::new(body);
     let new: api::NewJob = incoming.first_line().await?;
     let time = new.timeout.map(request::time).transpose()?;
+    // The cell may not answer: its libOS is not trusted, and its programs may stand still.
+    let late = time.map(|time| Instant::now() + time + GRACE_PERIOD);
     let account = match &new.user {
-        Some(user) => Some(account(cell, user).await?),
+        Some(user) => {
+            let unanswered = || Problem::state("the time limit of the program expired: the cell does not answer");
+            Some(before(late, account(cell, user)).await.ok_or_else(unanswered)??)
+        }
         None => None,
     };
     let StartedJob { job, notified } = cell.start_job(&command(&new, cell.configuration().unwrap_or_default(), account)?)?;
@@ -51,7 +59,7 @@ pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), 
     if new.detach {
         job.port().close_input();
         tokio::spawn(async move {
-            discard_output(&job, notified).await;
+            before(late, discard_output(&job, notified)).await;
             timeout_task.inspect(JoinHandle::abort);
         });
         return Ok((number, Body::empty()));
@@ -59,10 +67,18 @@ pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<(u32, Body), 
     tokio::spawn(copy_input(Arc::clone(&job), notified.clone(), incoming, new.keep_input));
     tokio::spawn(async move {
         // A disconnected client gets no answer.
-        let _ = copy_output(job, notified, outgoing, (timeout_task.as_ref(), limit)).await;
+        let _ = copy_output(job, notified, outgoing, (timeout_task.as_ref(), late, limit)).await;
         timeout_task.inspect(JoinHandle::abort);
     });
     Ok((number, answer))
+}
+
+/// The result of an operation, if it ends before this time.
+async fn before<T>(late: Option<Instant>, operation: impl Future<Output = T>) -> Option<T> {
+    match late {
+        Some(late) => timeout_at(late, operation).await.ok(),
+        None => Some(operation.await),
+    }
 }
 
 /// Reads the output of a program until it has ended.
@@ -316,18 +332,21 @@ async fn kill_after(time: Duration, job: Arc<Job>) {
     job.signal(SIGKILL);
 }
 
-/// Sends the job's output and its end to the client. `timeout_task` is the task of its time limit, if it has one; `limit` the most bytes of
-/// its output: a program that writes more is killed.
+/// Sends the job's output and its end to the client. `timeout_task` is the task of its time limit, if it has one; from `late` on the cell
+/// is not waited for. `limit` is the most bytes of its output: a program that writes more is killed.
 async fn copy_output(
     job: Arc<Job>,
     mut notified: watch::Receiver<()>,
     mut outgoing: ResponseBody,
-    (timeout_task, limit): (Option<&JoinHandle<()>>, u64),
+    (timeout_task, late, limit): (Option<&JoinHandle<()>>, Option<Instant>, u64),
 ) -> Result<(), ClientDisconnected> {
     let guard = KillOnDrop(job);
     let mut left = limit;
     let mut has_exceeded = false;
-    while let Some((stream, mut bytes)) = outgoing.unless_disconnected(next_piece(&guard.0, &mut notified)).await? {
+    // There may be output without end, too.
+    while late.is_none_or(|late| Instant::now() < late)
+        && let Some((stream, mut bytes)) = outgoing.unless_disconnected(before(late, next_piece(&guard.0, &mut notified))).await?.flatten()
+    {
         if bytes.len() as u64 > left && !std::mem::replace(&mut has_exceeded, true) {
             guard.0.signal(SIGKILL);
         }
@@ -344,6 +363,9 @@ async fn copy_output(
         }
         Some(JobEnd::Exited(status)) => (status, format!("exited with status {status}")),
         Some(JobEnd::Signalled(signal)) => (of_signal(signal), format!("ended by signal {signal}")),
+        None if late.is_some_and(|late| Instant::now() >= late) => {
+            (TIMED_OUT, "its time limit expired, and the cell does not answer".into())
+        }
         Some(JobEnd::Lost) | None => (of_signal(SIGKILL), "its cell has ended".into()),
     };
     outgoing.line(&JobPiece::Ended { exit_code, message }).await

@@ -438,7 +438,7 @@ async fn output(
     tokio::spawn(async move {
         let reader = query.whole.then(|| Reader::new(&cell, from));
         // A disconnected client needs nothing.
-        if let Ok(Some(ended)) = send_output(&cell, from, query.follow, reader, &mut outgoing).await {
+        if let Ok(Some(ended)) = send_output(cell, from, query.follow, reader, &mut outgoing).await {
             let _ = outgoing.line(&ended).await;
         }
     });
@@ -460,7 +460,7 @@ async fn attach(State(manager): State<Arc<Manager>>, body: Body) -> RouteResult<
     let (mut outgoing, body) = ResponseBody::new();
     tokio::spawn(write_input(Arc::clone(&cell), incoming));
     tokio::spawn(async move {
-        let ended = send_output(&cell, 0, true, reader, &mut outgoing).await;
+        let ended = send_output(cell, 0, true, reader, &mut outgoing).await;
         // The cell is removed before the client can read its end.
         drop(attached);
         if let Ok(Some(ended)) = ended {
@@ -541,14 +541,14 @@ async fn write_input(cell: Arc<ManagedCell>, mut incoming: RequestBody) {
 /// # Errors
 /// The client has disconnected.
 async fn send_output(
-    cell: &ManagedCell,
+    mut cell: Arc<ManagedCell>,
     from: u64,
     follows: bool,
     reader: Option<Reader>,
     outgoing: &mut ResponseBody,
 ) -> Result<Option<api::Piece>, ClientDisconnected> {
     let mut position = from;
-    while let Some(piece) = outgoing.unless_disconnected(cell.piece(position, follows)).await? {
+    while let Some(piece) = outgoing.unless_disconnected(ManagedCell::piece(&mut cell, position, follows)).await? {
         let OutputPiece::Bytes { position: start, bytes, .. } = &piece else { return Ok(Some(piece.into())) };
         let dropped = start.saturating_sub(position);
         position = start + bytes.len() as u64;

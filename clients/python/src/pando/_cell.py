@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, AsyncGenerator, AsyncIterator, Iterable, List, Optional, Sequence, Type, Union
 
 from . import _wire
-from ._errors import NoSuchCell
+from ._errors import Error, NoSuchCell
 from ._handle import AsyncCommandHandle
 from ._job import Job, OnBytes
 from ._stream import Requests, ResponseLines
@@ -66,7 +66,11 @@ class AsyncCell:
         result. `stdin` has at most 64 KiB; an iterable of pieces may have more, if the program reads all before it writes
         much. The other options are those of `ExecOptions`. An interruption ends the program.
         """
-        job = Job(on_stdout, on_stderr, on_stdout_bytes)
+        return await self._execute(arguments, stdin, Job(on_stdout, on_stderr, on_stdout_bytes), options)
+
+    async def _execute(
+        self, arguments: Sequence[str], stdin: Union[str, bytes, Iterable[bytes]], job: Job, options: ExecOptions
+    ) -> ExecResult:
         operation = _wire.execute(self.id, arguments, stdin.encode() if isinstance(stdin, str) else stdin, options)
         lines = await self._client.stream(operation, job.take)
         try:
@@ -76,9 +80,24 @@ class AsyncCell:
             await lines.aclose()
         return job.result()
 
-    async def read_file(self, path: str) -> bytes:
-        """Returns the content of a file in it; the path is absolute. Raises NoSuchFile if it cannot be read."""
-        return await self._client.do(_wire.read_file(self.id, path))
+    async def read_file(self, path: str, *, max_bytes: Optional[int] = None) -> bytes:
+        """Returns the content of a file in it; the path is absolute. Raises NoSuchFile if it cannot be read.
+
+        `max_bytes`: raises an error if it has more. A program in the cell may make it as large as it likes.
+        """
+        if max_bytes is None:
+            return await self._client.do(_wire.read_file(self.id, path))
+        content = bytearray()
+        pieces = await self._client.stream_bytes(_wire.read_file(self.id, path))
+        try:
+            async for piece in pieces:
+                content += piece
+                if len(content) > max_bytes:
+                    raise Error(f"{path} has more than {max_bytes} bytes: read it by `read_stream`, or give a larger max_bytes")
+        finally:
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+        return bytes(content)
 
     async def start_program(
         self, arguments: Sequence[str], *, stdin: bool = False, **options: Unpack[ExecOptions]

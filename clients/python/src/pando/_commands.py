@@ -34,6 +34,7 @@ class AsyncCommands:
         on_stderr: Optional[OnText] = None,
         stdin: Union[bool, str, bytes] = False,
         timeout: Optional[float] = None,
+        output_limit: Optional[int] = None,
     ) -> ExecResult: ...
 
     @overload
@@ -47,6 +48,7 @@ class AsyncCommands:
         cwd: Optional[str] = None,
         stdin: bool = False,
         timeout: Optional[float] = None,
+        output_limit: Optional[int] = None,
     ) -> AsyncCommandHandle: ...
 
     async def run(
@@ -61,14 +63,25 @@ class AsyncCommands:
         on_stderr: Optional[OnText] = None,
         stdin: Union[bool, str, bytes] = False,
         timeout: Optional[float] = None,
+        output_limit: Optional[int] = None,
     ) -> Union[ExecResult, AsyncCommandHandle]:
         """Runs a command of the shell, and returns its result; with `background`, returns a handle while it runs.
 
         A command that fails raises nothing: see the result's `exit_code`. `stdin` is the input, or with `background` whether
-        the handle sends some. `envs`, `user` and `cwd` are those of the command; `timeout` (seconds) ends it.
+        the handle sends some. `envs`, `user` and `cwd` are those of the command; `timeout` (seconds) and `output_limit` (bytes)
+        end it. By default they are those of the sandbox, and there are none with `background`.
         """
         return await self._start(
-            cmd, background, envs=envs, user=user, cwd=cwd, on_stdout=on_stdout, on_stderr=on_stderr, stdin=stdin, timeout=timeout
+            cmd,
+            background,
+            envs=envs,
+            user=user,
+            cwd=cwd,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            stdin=stdin,
+            timeout=timeout,
+            output_limit=output_limit,
         )
 
     async def _start(
@@ -83,8 +96,9 @@ class AsyncCommands:
         on_stderr: Optional[OnText] = None,
         stdin: Union[bool, str, bytes] = False,
         timeout: Optional[float] = None,
+        output_limit: Optional[int] = None,
     ) -> Union[ExecResult, AsyncCommandHandle]:
-        options: ExecOptions = {"environment": envs, "user": user, "directory": cwd, "timeout": timeout}
+        options: ExecOptions = {"environment": envs, "user": user, "directory": cwd, "timeout": timeout, "output_limit": output_limit}
         words = ["/bin/sh", "-c", cmd]
         if background:
             if not isinstance(stdin, bool):
@@ -95,5 +109,7 @@ class AsyncCommands:
         if timeout is None:
             # The default is that of the sandbox.
             del options["timeout"]
+        if output_limit is None:
+            del options["output_limit"]
         given = b"" if isinstance(stdin, bool) else stdin
         return await self._sandbox.exec(words, stdin=given, on_stdout=on_stdout, on_stderr=on_stderr, **options)

@@ -48,6 +48,8 @@ class AsyncCommandHandle:
             out, err = self._pieces
             if out or err:
                 yield out or None, err or None
+        if self._job.is_over:
+            await self._lines.aclose()
 
     async def wait(self, on_stdout: Optional[OnText] = None, on_stderr: Optional[OnText] = None) -> ExecResult:
         """Waits until it has ended, and returns its output: the last 16 MiB of each stream. What follows is also passed to
@@ -76,8 +78,8 @@ class AsyncCommandHandle:
         return True
 
     async def close(self) -> None:
-        """Kills it, unless it has ended."""
-        await self._lines.aclose()
+        """Kills it, unless it has ended. Another task or thread that reads its output gets the end."""
+        await self._lines.leave()
 
     async def __aenter__(self) -> AsyncCommandHandle:
         return self

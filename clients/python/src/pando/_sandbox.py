@@ -16,6 +16,7 @@ from ._commands import AsyncCommands
 from ._errors import NoSuchCell, NoSuchTemplate, ServerError, WrongState, refusal
 from ._files import AsyncFiles
 from ._pty import AsyncPty
+from ._session import OUTPUT_MAX
 from ._text import OnText
 from ._types import ExecOptions, ExecResult, SandboxOptions, TemplateInfo
 
@@ -67,10 +68,11 @@ class AsyncSandbox(SandboxCode):
     ) -> ExecResult:
         """Runs a program in the cell, beside its Python, and returns the result: see `AsyncCell.exec`.
 
-        Its default timeout is that of a run; a timeout ends the program, and the cell continues.
+        Its default timeout and output limit are those of a run; they end the program, and the cell continues.
         """
         if self._state.timeout is not None:
             options.setdefault("timeout", self._state.timeout)
+        options.setdefault("output_limit", OUTPUT_MAX if self._state.output_limit is None else self._state.output_limit)
         cell = await self._started()
         async with self._busy():
             return await cell.exec(arguments, stdin=stdin, on_stdout=on_stdout, on_stderr=on_stderr, **options)
@@ -100,11 +102,14 @@ class AsyncSandbox(SandboxCode):
         fork._owns_client, fork._cell, fork._state = self._owns_client, AsyncCell(client, number), self._state.forked(number)
         return fork
 
-    async def read_file(self, path: str) -> bytes:
-        """Returns the content of a file in the cell; the path is absolute. Raises NoSuchFile if it cannot be read."""
+    async def read_file(self, path: str, *, max_bytes: Optional[int] = None) -> bytes:
+        """Returns the content of a file in the cell; the path is absolute. Raises NoSuchFile if it cannot be read.
+
+        `max_bytes`: raises an error if it has more. A program in the cell may make it as large as it likes.
+        """
         cell = await self._started()
         async with self._busy():
-            return await cell.read_file(path)
+            return await cell.read_file(path, max_bytes=max_bytes)
 
     async def write_file(self, path: str, data: Union[str, bytes, Iterable[bytes]]) -> None:
         """Writes a file in the cell, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written."""
@@ -215,6 +220,10 @@ class AsyncSandbox(SandboxCode):
             there = f"there are checkpoints 1 to {last}" if last else "there is none yet: call checkpoint()"
             raise refusal("bad-request", f"the sandbox has no checkpoint {number}: {there}")
         await self.restore(self._checkpoints[number - 1])
+
+    def _timeout(self) -> Optional[float]:
+        """The time limit of a run."""
+        return self._state.timeout
 
     async def _python(self) -> str:
         """The Python in the cell: the one that runs its code, or the first in its PATH."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from contextlib import contextmanager
 from typing import Any, AsyncIterator, Callable, Deque, Generic, Iterator, Protocol, TypeVar
@@ -36,6 +37,7 @@ class ResponseLines(Generic[T]):
         self._whole: Deque[T] = deque()
         self._is_listened_to = False
         self._is_over = False
+        self._is_left = False
         self.location = response.headers.get("location", "")
         """The path of what answers."""
 
@@ -43,6 +45,8 @@ class ResponseLines(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        if self._is_left:
+            raise StopAsyncIteration
         self._is_listened_to = True
         try:
             while not self._whole:
@@ -50,6 +54,10 @@ class ResponseLines(Generic[T]):
                     part = await self._parts.__anext__()
                 self._whole.extend(self._lines.add(part))
             return self._whole.popleft()
+        except ConnectionLost:
+            if self._is_left:
+                raise StopAsyncIteration from None
+            raise
         finally:
             self._is_listened_to = False
             if self._is_over:
@@ -60,6 +68,19 @@ class ResponseLines(Generic[T]):
         # Otherwise, the reader closes the response.
         if not self._is_listened_to:
             await self._http.end(self._response)
+
+    async def leave(self) -> None:
+        """Closes it, and ends the iteration of another task or thread, which may wait for a line that never comes."""
+        self._is_left = True
+        if self._is_listened_to:
+            stream = self._response.extensions.get("network_stream")
+            try:
+                # The server notices, and the reader gets the end. A closed socket would not wake a thread that reads it.
+                stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+            except (AttributeError, OSError):
+                # It is closed already.
+                pass
+        await self.aclose()
 
 
 class Requests(Protocol):

@@ -393,6 +393,7 @@ class Commands:
         on_stderr: Optional[OnText] = None,
         stdin: Union[bool, str, bytes] = False,
         timeout: Optional[float] = None,
+        output_limit: Optional[int] = None,
     ) -> ExecResult: ...
 
     @overload
@@ -406,6 +407,7 @@ class Commands:
         cwd: Optional[str] = None,
         stdin: bool = False,
         timeout: Optional[float] = None,
+        output_limit: Optional[int] = None,
     ) -> CommandHandle: ...
 
     def run(self, cmd: str, background: bool = False, **options: Any) -> Union[ExecResult, CommandHandle]:

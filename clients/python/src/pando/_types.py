@@ -290,4 +290,5 @@ class ExecOptions(TypedDict, total=False):
     timeout: Optional[float]
     """Seconds after which it is ended."""
     output_limit: Optional[int]
-    """The limit of its output in bytes: a program that writes more is killed. By default there is none."""
+    """The limit of its output in bytes: a program that writes more is killed. By default that of the sandbox, or 16 MiB; None: there is
+    none. Programs of cells, and those in the background, have none by default."""

@@ -54,8 +54,8 @@ class AsyncWatch:
         return self._lines.__aiter__()
 
     async def close(self) -> None:
-        """Ends it."""
-        await self._lines.aclose()
+        """Ends it, also for another task or thread that waits for an event."""
+        await self._lines.leave()
 
     async def __aenter__(self) -> AsyncWatch:
         return self

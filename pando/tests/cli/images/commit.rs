@@ -141,6 +141,11 @@ fn no_program_runs_while_changes_are_read() {
         let (first, last) = (number(&members, "1"), number(&members, "3"));
         assert!(first == last || first == last + 1, "{first} {last}");
     }
+    // A program whose time limit expires meanwhile is not waited for.
+    let mut changes = BufReader::new(service.send("GET", "/v1/cells/box/changes", b""));
+    assert!(!changes.fill_buf().expect("it answers").is_empty());
+    assert_eq!(fixture.pando(&["exec", "--timeout", "100ms", "box", "sh", "-c", "exit 0"]).status, 124);
+    drop(changes);
     // An upload that comes meanwhile waits, too.
     let mut changes = BufReader::new(service.send("GET", "/v1/cells/box/changes", b""));
     assert!(!changes.fill_buf().expect("it answers").is_empty());

@@ -44,6 +44,8 @@ fn cells_are_stopped_and_removed_as_containers_are() {
     assert_output(&fixture.pando(&["rm", &number]), &format!("{number}\n"));
     fails(&fixture.pando(&["logs", "obedient"]), 125, "", "there is no cell");
     start(&fixture, &["--name", "running"], STUBBORN);
+    fails(&fixture.pando(&["kill", "nobody", "running"]), 1, "", "there is no cell nobody");
+    assert_eq!(service.json("GET", "/v1/cells/running/wait", json!(null))["outcome"]["reason"], "killed");
     assert_output(&fixture.pando(&["rm", "-f", "running", "stubborn"]), "running\nstubborn\n");
     assert_output(&fixture.pando(&["ps", "-aq"]), "");
     // A stopped cell is not started again.
@@ -74,6 +76,20 @@ fn a_restarted_cell_keeps_its_number_and_its_output() {
         let cell = service.json("GET", "/v1/cells/limited", json!(null));
         cell["restarts"] == 2 && cell["outcome"]["reason"] == "exited"
     });
+}
+
+#[test]
+fn a_cell_that_waits_for_its_restart_keeps_its_name() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    let service = fixture.serve(&[]);
+    let number = start(&fixture, &["--name", "web", "--restart", "always"], "exit 1");
+    // Each delay is longer.
+    wait_until(|| service.json("GET", "/v1/cells/web", json!(null))["restarts"].as_u64() >= Some(3));
+    wait_until(|| !service.json("GET", "/v1/cells/web", json!(null))["outcome"].is_null());
+    fails(&fixture.pando(&["run", "-d", "--name", "Web", "busybox", "true"]), 125, "", "has this name");
+    assert_output(&fixture.pando(&["rm", "-f", &number]), &format!("{number}\n"));
+    start(&fixture, &["--name", "Web"], "exit 0");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! `pando serve`: one process with cells for all users who may open its socket.
 
 use crate::fixture::{Fixture, ProgramOutput, Service, assert_output, wait_until};
-use pando_testing::needs_kvm;
+use pando_testing::{host_program, needs_kvm};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
@@ -214,7 +214,7 @@ fn programs_are_started_in_cells_that_run() {
     assert_output(&fixture.pando(&["exec", cell, "cat", "/tmp/file"]), "mine\n");
     let script = "cat; echo $NAME $PWD $(id -u); echo no >&2; exit 3";
     let mut job = fixture
-        .command(&["exec", "-e", "NAME=it's", "-w", "/tmp", "-u", "7", cell, "sh", "-c", script])
+        .command(&["exec", "-i", "-e", "NAME=it's", "-w", "/tmp", "-u", "7", cell, "sh", "-c", script])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -224,6 +224,15 @@ fn programs_are_started_in_cells_that_run() {
     let ended = job.wait_with_output().expect("it ends");
     let [output, errors] = [&ended.stdout, &ended.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert_eq!((ended.status.code(), &*output, &*errors), (Some(3), "typed\nit's /tmp 7\n", "no\n"));
+    // Without -i, the input stays for others.
+    let mut reads = std::process::Command::new(host_program("sh"));
+    reads.args(["-c", "while read -r word; do \"$@\" echo $word; done", "sh"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let exec = fixture.command(&["exec", cell]);
+    reads.arg(exec.get_program()).args(exec.get_args());
+    exec.get_envs().for_each(|(name, value)| _ = value.map(|value| reads.env(name, value)));
+    let mut reads = reads.spawn().expect("a shell starts");
+    reads.stdin.take().expect("it was asked for").write_all(b"one\ntwo\n").expect("it reads");
+    assert_eq!(String::from_utf8_lossy(&reads.wait_with_output().expect("it ends").stdout), "one\ntwo\n");
     let missing = fixture.pando(&["exec", cell, "/no/such"]);
     assert!(missing.status == 127 && !missing.errors.is_empty(), "{}", missing.errors);
     let late = fixture.pando(&["exec", "--timeout", "100ms", cell, "sh", "-c", "echo begun; sleep 1000"]);
@@ -252,7 +261,8 @@ fn programs_are_started_in_cells_that_run() {
     let (status, answer) = service.ask("POST", &path, "{\"arguments\":[\"true\"]}\n");
     assert!(status == 409 && answer.contains("has ended"), "{answer}");
     // A client that is still sending gets the error as well.
-    let mut late = fixture.command(&["exec", cell, "cat"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
+    let mut late =
+        fixture.command(&["exec", "-i", cell, "cat"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
     let mut input = late.stdin.take().expect("it was asked for");
     while input.write_all(&[b'x'; 4096]).is_ok() {}
     let told = late.wait_with_output().expect("it ends");
