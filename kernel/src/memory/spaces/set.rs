@@ -33,7 +33,7 @@ pub struct SpaceSet {
     /// The training trace, while one is recorded.
     pub(super) training_trace: Option<Box<TrainingTrace>>,
     /// The start trace, while one is recorded.
-    pub(super) start: Option<Box<StartTrace>>,
+    pub(super) start_trace: Option<Box<StartTrace>>,
     /// Whether that start is not over yet.
     pub(super) is_starting: bool,
     /// The training traces of its clones, if there are any.
