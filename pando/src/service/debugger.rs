@@ -156,7 +156,7 @@ impl Drop for WatchedServiceCell {
 
 impl fmt::Debug for WatchedServiceCell {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("OperatedCell").field("cell", &self.debugged.id()).finish_non_exhaustive()
+        formatter.debug_struct("WatchedServiceCell").field("cell", &self.debugged.id()).finish_non_exhaustive()
     }
 }
 
