@@ -17,8 +17,9 @@ use crate::files::sharing::Sharing;
 use crate::patch::code::{JUMP, Kind, WINDOW, replaced};
 use crate::patch::{MAX_SITES, Patches, Site, trampoline, trampoline_space};
 
-/// Prefixes that change the meaning of a jump, though not of the instruction that it replaces.
-const PREFIXES: [u8; 4] = [0x66, 0xf0, 0xf2, 0xf3];
+/// Prefixes that change the meaning of a jump, though not of the instruction that it replaces. Not `lock`, with which neither is valid:
+/// glibc's `_exit` has such a byte there, the end of `mov %esi,%eax`.
+const PREFIXES: [u8; 3] = [0x66, 0xf2, 0xf3];
 
 /// Vectors of the exceptions that are raised after an instruction rather than before it.
 const DEBUG: u64 = 1;
