@@ -33,6 +33,8 @@ pub struct Call {
     pub is_uninterruptible: bool,
     /// The result, if another thread has completed the call.
     pub result: Option<u64>,
+    /// The address behind the instruction that makes it.
+    pub instruction: u64,
 }
 
 /// The next action of a thread.

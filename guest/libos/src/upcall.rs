@@ -4,6 +4,7 @@
 use pando_abi::registers::cause;
 use pando_abi::{Registers, SavedContext};
 use pando_rt::{debug, patched, thread_base, vector};
+use syscalls::Sysno;
 
 use crate::errno::Errno;
 use crate::patch::code::{INSTRUCTION, Kind};
@@ -20,6 +21,9 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
     if !matches!(context.cause, patched::SYSCALL | patched::CPUID) {
         // A trap alone takes longer than reading the clock.
         system.measure_upcall();
+    }
+    if system.memory.has_late_protections() && !lets_protections_wait(context) {
+        system.memory.set_late_protections();
     }
     let turns = system.others.turns;
     let mut copies = None;
@@ -88,6 +92,12 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
     }
 }
 
+/// Whether an upcall is one of the calls by which a linker ends a program's start. They decide themselves about protections that wait.
+fn lets_protections_wait(context: &SavedContext) -> bool {
+    const CALLS: [u64; 3] = [Sysno::mprotect as u64, Sysno::munmap as u64, Sysno::prlimit64 as u64];
+    matches!(context.cause, patched::SYSCALL | cause::SYSCALL) && CALLS.contains(&context.rax)
+}
+
 /// The address of the system call instruction that a context comes from.
 fn site(context: &SavedContext) -> u64 {
     context.rip.wrapping_sub(INSTRUCTION as u64)
@@ -98,6 +108,7 @@ fn call(system: &mut System, context: &mut SavedContext) {
     // A buffer on the stack lies above the stack pointer. With the stack mapped down to it, no copy faults on unmapped stack.
     system.memory.grow_stack(context.rsp, system.process.limits.stack());
     system.thread.signals.stack_pointer = context.rsp;
+    system.thread.call.instruction = context.rip;
     let number = context.rax;
     let arguments = [context.rdi, context.rsi, context.rdx, context.r10, context.r8, context.r9];
     let result = system.thread.call.result.take().unwrap_or_else(|| {

@@ -133,6 +133,7 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
                 system.memory.map_program(range, permissions, blocks)?;
             } else if is_private && permissions == Permissions::READ {
                 system.memory.map_read_only(range, permissions, blocks)?;
+                system.memory.note_read_mapping(system.thread.call.instruction, range, blocks);
             } else if copied && system.memory.claim_data(range, permissions, blocks)? {
                 // An earlier run has left its data as the file has them.
             } else if !copied || !map_copied(system, range, permissions, blocks, fd, offset)? {
@@ -303,6 +304,10 @@ fn map_copy(system: &mut System, range: PageRange, permissions: Permissions, fd:
 /// `munmap(address, length)`.
 pub fn munmap(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
     let range = pages(address, length)?;
+    if system.memory.unmap_linker_cache(system.thread.call.instruction, range)? {
+        return Ok(0);
+    }
+    set_late_protections(system);
     note_peak_before(system, range.bytes());
     system.unmap(range)?;
     Ok(0)
@@ -318,8 +323,18 @@ pub fn mprotect(system: &mut System, [address, length, protection, ..]: [u64; 6]
     if protection & PROT_GROWSDOWN != 0 {
         range = system.memory.down_the_stack(range).ok_or(Errno::EINVAL)?;
     }
-    system.protect(range, permissions)?;
+    if !system.memory.protect_late(system.thread.call.instruction, range, permissions)? {
+        set_late_protections(system);
+        system.protect(range, permissions)?;
+    }
     Ok(0)
+}
+
+/// Sets protections that wait for the end of a program's start, before another change of memory.
+fn set_late_protections(system: &mut System) {
+    if system.memory.has_late_protections() {
+        system.memory.set_late_protections();
+    }
 }
 
 /// `brk(address)`.

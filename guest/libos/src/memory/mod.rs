@@ -10,6 +10,7 @@ pub mod file_mapping;
 pub mod growth;
 pub mod layers;
 pub mod layout;
+pub mod linker_start;
 pub mod patching;
 pub mod regions;
 pub mod remap;
@@ -33,6 +34,7 @@ use backing::plan;
 use file_mapping::MappedFiles;
 use layers::Layers;
 use layout::{LOW_START, Layout, SMALL};
+use linker_start::LinkerStart;
 use patching::Content;
 use regions::{Backing, Blocks, NodePages, Region, Regions};
 use stack::{RESERVED, Stack, Strings};
@@ -89,6 +91,8 @@ pub struct AddressSpace {
     locked: Regions,
     /// The patches in it.
     pub patches: Patches,
+    /// How far the program's linker has come.
+    pub linker_start: LinkerStart,
     /// The program that was loaded into it, identified by its first block.
     pub program: Option<BlockAddress>,
 }

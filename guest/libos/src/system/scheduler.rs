@@ -106,6 +106,9 @@ impl Descheduled {
 impl System {
     /// Switches to the next runnable thread.
     pub fn switch(&mut self, context: &mut SavedContext) {
+        if self.memory.has_late_protections() {
+            self.memory.set_late_protections();
+        }
         self.charge();
         if matches!(self.thread.stage, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_))
             && !self.process.stopped
