@@ -99,6 +99,8 @@ pub struct Thread {
     pub slack: Slack,
     /// Its credentials while it does not run. Only kept if threads of its process have or had different ones; then all have them.
     pub credentials: Option<Credentials>,
+    /// How often it has polled in a row, found something ready, and left it.
+    pub idle_polls: u8,
     /// CPU time that it used before its present turn.
     pub used: CpuTime,
 }
@@ -124,6 +126,7 @@ impl Thread {
             operations: Vec::new(),
             slack: Slack::default(),
             credentials: None,
+            idle_polls: 0,
             used: CpuTime::default(),
         }
     }

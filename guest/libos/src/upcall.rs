@@ -115,6 +115,7 @@ fn call(system: &mut System, context: &mut SavedContext) {
         let perform = if system.traced { trace::call } else { table::perform };
         perform(system, number, arguments)
     });
+    system.note_call(number);
     system.wake_noted();
     let effect = system.effect.take();
     if result == Errno::WAITS.to_result() {

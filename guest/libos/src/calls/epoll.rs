@@ -99,7 +99,11 @@ fn wait(system: &mut System, epoll: u64, events: u64, count: u64, timeout: Optio
     }
     let deadline = timeout.map_or(NO_DEADLINE, |timeout| clock::now().saturating_add(timeout));
     let channels = system.files.channels(epoll);
-    system.wait(&channels, deadline, collect).map_err(Errno::without_restart)?.unwrap_or(Ok(0))
+    let found = system.wait(&channels, deadline, collect).map_err(Errno::without_restart)?;
+    if found.is_some() {
+        system.note_ready_poll();
+    }
+    found.unwrap_or(Ok(0))
 }
 
 /// Collects the pending events.
