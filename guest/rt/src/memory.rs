@@ -231,6 +231,13 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// Adds a mapping of zero memory in the running space; earlier mappings there are removed first.
+    pub fn map(&mut self, range: PageRange, flags: MapFlags) {
+        let call =
+            |part: PageRange| Hypercall::Map { space: CURRENT_SPACE, address: part.start, pages: part.pages(), flags: flags.bits() };
+        self.records.extend(slot_parts(range).map(|part| call(part).record()));
+    }
+
     /// Adds a change of the permissions of mappings in pages of the running space.
     pub fn protect(&mut self, range: PageRange, permissions: Permissions) {
         let call =
@@ -256,7 +263,7 @@ impl<'a> Batch<'a> {
         let mut performed = 0;
         for records in self.records.chunks(MAX_BATCH_CALLS as usize) {
             let call = Hypercall::Batch { address: records.as_ptr().addr() as u64, calls: records.len() as u64 };
-            // SAFETY: as for `write`, `protect` and `unmap`: records have no other calls.
+            // SAFETY: as for `write`, `map`, `protect` and `unmap`: records have no other calls.
             let now = unsafe { perform(call) }.unwrap_or(0) as usize;
             performed += now;
             if now < records.len() {
