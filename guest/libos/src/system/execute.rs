@@ -7,7 +7,6 @@ use pando_abi::Registers;
 use pando_abi::layout::EMPTY_SPACE;
 use pando_abi::limits::MAX_SPACES;
 use pando_rt::hypercall::NextSpace;
-use pando_rt::memory;
 
 use super::{Effect, System};
 use crate::errno::Errno;
@@ -16,9 +15,8 @@ use crate::memory::AddressSpace;
 use crate::signals::Signal;
 use crate::uapi::ADDR_NO_RANDOMIZE;
 
-/// Spaces that must be free, and pages of memory, before a program executes another one: then the call can fail no more.
+/// Spaces that must be free before a program executes another one. A clone needs no memory, so the call can fail no more.
 const SPACES_LEFT: u64 = 4;
-const PAGES_LEFT: u64 = 16;
 
 impl System {
     /// Loads the first program into empty memory.
@@ -67,7 +65,7 @@ impl System {
 
     /// Memory of which the new program gets a clone: none, or that of its zygote. It is checked that the clone can be made.
     fn memory_for(&mut self, prepared: &PreparedProgram) -> Result<Box<AddressSpace>, Errno> {
-        if self.others.spaces() >= u64::from(MAX_SPACES) - SPACES_LEFT || memory::left() < PAGES_LEFT {
+        if self.others.spaces() >= u64::from(MAX_SPACES) - SPACES_LEFT {
             return Err(Errno::EAGAIN);
         }
         // A debugger sees the program's code as it is in its file.
@@ -79,7 +77,7 @@ impl System {
         Ok(memory)
     }
 
-    /// Switches to a clone of this memory, and leaves the old memory to the processes that share it. `false`: the cell has no memory
+    /// Switches to a clone of this memory, and leaves the old memory to the processes that share it. `false`: there is no room
     /// for the clone, and nothing has changed.
     fn run_in(&mut self, memory: Box<AddressSpace>) -> bool {
         let is_used = self.is_memory_of_others();

@@ -273,6 +273,8 @@ impl System {
             self.others.memories.insert(before, memory_before);
         } else if is_zygote {
             self.add_zygote(memory_before);
+        } else {
+            self.drop_zygotes_if_short();
         }
         self.settle_shared();
         self.enter_mappings();

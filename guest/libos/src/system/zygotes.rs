@@ -73,18 +73,17 @@ impl Zygotes {
 }
 
 impl System {
-    /// Whether the running space, which is about to be unused, becomes the zygote of its program. When memory is short, no zygote is
-    /// kept.
+    /// Whether the running space, which is about to be unused, becomes the zygote of its program.
     pub(super) fn keeps_as_zygote(&mut self) -> bool {
         // A debugger's breakpoints may be in its code.
-        if self.debugged.is_some() {
-            return false;
-        }
-        if memory::is_paged() || memory::left() < memory::total() / 4 {
+        self.debugged.is_none() && !is_memory_short() && self.others.zygotes.gain_by(&self.memory)
+    }
+
+    /// Destroys all zygotes if memory is short. None may be the source of a clone that is yet to be made.
+    pub(super) fn drop_zygotes_if_short(&mut self) {
+        if is_memory_short() {
             self.others.zygotes.take_all().into_values().for_each(|zygote| destroy(&zygote.memory));
-            return false;
         }
-        self.others.zygotes.gain_by(&self.memory)
     }
 
     /// Makes an unused space the zygote of its program, in place of an earlier one.
@@ -95,6 +94,11 @@ impl System {
             destroy(&replaced);
         }
     }
+}
+
+/// Whether there is too little memory for zygotes.
+fn is_memory_short() -> bool {
+    memory::is_paged() || memory::left() < memory::total() / 4
 }
 
 fn destroy(memory: &AddressSpace) {
