@@ -101,6 +101,8 @@ pub struct Thread {
     pub credentials: Option<Credentials>,
     /// How often it has polled in a row, found something ready, and left it.
     pub idle_polls: u8,
+    /// When it did so last.
+    pub last_poll: u64,
     /// CPU time that it used before its present turn.
     pub used: CpuTime,
 }
@@ -127,6 +129,7 @@ impl Thread {
             slack: Slack::default(),
             credentials: None,
             idle_polls: 0,
+            last_poll: 0,
             used: CpuTime::default(),
         }
     }

@@ -233,15 +233,18 @@ impl<'a> Batch<'a> {
 
     /// Adds a mapping of zero memory in the running space; earlier mappings there are removed first.
     pub fn map(&mut self, range: PageRange, flags: MapFlags) {
-        let call =
-            |part: PageRange| Hypercall::Map { space: CURRENT_SPACE, address: part.start, pages: part.pages(), flags: flags.bits() };
+        let call = |part: PageRange| Hypercall::Map { space: CURRENT_SPACE, address: part.start, pages: part.pages(), flags: flags.bits() };
         self.records.extend(slot_parts(range).map(|part| call(part).record()));
     }
 
     /// Adds a change of the permissions of mappings in pages of the running space.
     pub fn protect(&mut self, range: PageRange, permissions: Permissions) {
-        let call =
-            |part: PageRange| Hypercall::Protect { space: CURRENT_SPACE, address: part.start, pages: part.pages(), permissions: permissions.bits() };
+        let call = |part: PageRange| Hypercall::Protect {
+            space: CURRENT_SPACE,
+            address: part.start,
+            pages: part.pages(),
+            permissions: permissions.bits(),
+        };
         self.records.extend(slot_parts(range).map(|part| call(part).record()));
     }
 

@@ -75,7 +75,7 @@ impl Batch {
                 let call = read_record(self.address, memory, frames)?;
                 let call = self.newest_space.map_or(call, |space| call.for_newest_space(space));
                 none.insert(Box::new(check(self.newest_child.map_or(call, |child| call.for_newest(child)), memory)?))
-            },
+            }
         })
     }
 
@@ -88,7 +88,9 @@ impl Batch {
     pub(crate) fn after_step(&mut self, progress: OperationProgress) -> OperationProgress {
         let OperationProgress::Done(result) = progress else { return OperationProgress::More };
         match self.current.take().as_deref() {
-            Some(BatchCall::Child(ChildOperation::Clone { .. })) => (self.newest_child, self.newest) = (HoldingName::from_bits(result), result),
+            Some(BatchCall::Child(ChildOperation::Clone { .. })) => {
+                (self.newest_child, self.newest) = (HoldingName::from_bits(result), result)
+            }
             Some(BatchCall::Memory(MemoryOperation::SpaceClone(_) | MemoryOperation::SpaceCreate)) => {
                 (self.newest_space, self.newest) = (u32::try_from(result).ok().map(SpaceIndex), result);
             }

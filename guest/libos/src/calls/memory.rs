@@ -133,7 +133,9 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
                 system.memory.map_program(range, permissions, blocks)?;
             } else if is_private && permissions == Permissions::READ {
                 system.memory.map_read_only(range, permissions, blocks)?;
-                system.memory.note_read_mapping(system.thread.call.instruction, range, blocks);
+                if is_linker_cache(system, fd)? {
+                    system.memory.note_linker_cache(range, blocks);
+                }
             } else if copied && system.memory.claim_data(range, permissions, blocks)? {
                 // An earlier run has left its data as the file has them.
             } else if !copied || !map_copied(system, range, permissions, blocks, fd, offset)? {
@@ -224,6 +226,22 @@ fn map_for_all(
         _ => system.map_shared(range, permissions)?,
     }
     Ok(range.start())
+}
+
+/// Whether a descriptor is the dynamic linker's of its cache of library paths, which all may read.
+fn is_linker_cache(system: &System, fd: u64) -> Result<bool, Errno> {
+    const DIRECTORY: &[u8] = b"etc";
+    const NAME: &[u8] = b"ld.so.cache";
+    const READ_BY_ALL: u32 = 0o4;
+    let start = &system.memory.linker_start;
+    if start.has_cache() || !start.contains(system.thread.call.instruction) {
+        return Ok(false);
+    }
+    let file = system.files.raw_file(fd)?;
+    let Some(name) = file.name.as_ref().filter(|name| *name.name == *NAME) else { return Ok(false) };
+    let tree = &system.files.tree;
+    let directory = tree.lookup(system.files.current.root, DIRECTORY).map(|directory| tree.real_inode(directory));
+    Ok(directory == Ok(tree.real_inode(name.directory)) && system.files.status_of(file)?.mode & READ_BY_ALL != 0)
 }
 
 /// The range of a mapping in the segment that all processes share; `None`: it cannot lie there.

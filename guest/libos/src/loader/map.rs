@@ -81,7 +81,8 @@ impl PreparedProgram {
                 };
                 map(space, &files.tree, &linker, part)?;
                 let code = linker.segments.iter().find(|segment| segment.permissions.executable());
-                space.linker_start = LinkerStart::new(code.map_or(0..0, |code| code.pages.start()..code.pages.end()));
+                let name = part.program.name.as_ref().map_or(&[][..], |name| &name.name);
+                space.linker_start = LinkerStart::new(name, code.map_or(0..0, |code| code.pages.start()..code.pages.end()));
                 Some(linker)
             }
             None => None,

@@ -11,7 +11,6 @@ use pando_rt::hypercall::{self, NO_DEADLINE};
 use super::{Effect, System};
 use crate::errno::Errno;
 use crate::limits::PROCESSES_MAX;
-use crate::memory::linker_start::LinkerStart;
 use crate::pid::ProcessNumber;
 use crate::thread::Thread;
 use crate::uapi::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN, CAP_SYS_RESOURCE, RLIMIT_NPROC};
@@ -136,7 +135,7 @@ impl System {
         let space = hypercall::space_clone(CURRENT_SPACE).map_err(|_| Errno::EAGAIN)?;
         let mut memory = self.memory.clone();
         memory.space = space;
-        memory.linker_start = LinkerStart::default();
+        memory.linker_start = memory.linker_start.forked();
         memory.patches.reset_counts();
         if let Err(error) = memory.wipe().and_then(|()| memory.withhold()) {
             // If the space cannot be destroyed, the cell loses it.

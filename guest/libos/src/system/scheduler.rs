@@ -260,7 +260,7 @@ impl System {
     /// becomes a zygote or is destroyed. Returns the space.
     ///
     /// # Errors
-    /// There is no such space, or the clone could not be made. Nothing has changed.
+    /// There is no such space, or the clone could not be made. The running program can only end: its shared mappings are left.
     pub(super) fn enter_memory(&mut self, next: NextSpace, mut memory: Box<AddressSpace>, is_used: bool) -> Result<SpaceIndex, Refusal> {
         self.leave_mappings();
         let before = self.memory.space;

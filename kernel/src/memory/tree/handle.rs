@@ -47,10 +47,14 @@ impl Tree {
         }
     }
 
-    /// Remembers tables as fresh.
+    /// Remembers tables as fresh, from the first ones on: they are the upper ones of a path, which further edits need most. All tables of
+    /// an unmapped tree are unknown to CPUs.
     pub(super) fn set_fresh(&mut self, mut fresh: Vec<FrameId>) {
-        fresh.drain(..fresh.len().saturating_sub(FRESH_MAX));
-        *self.fresh.get_mut() = fresh;
+        if self.is_mapped.get() {
+            fresh.truncate(FRESH_MAX);
+            fresh.shrink_to(FRESH_MAX);
+            *self.fresh.get_mut() = fresh;
+        }
     }
 
     /// The entry that links to the tree.
