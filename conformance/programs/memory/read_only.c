@@ -25,10 +25,16 @@ static void on_fault(int signal)
 	siglongjmp(behind_fault, signal);
 }
 
-// The linker's code that loads a number of a call and makes it.
-static const unsigned char *find(uint8_t number)
+// Whether code loads the number of a call and makes it. In a cell a jump may have taken the place of the instruction.
+static int makes_call(const unsigned char *code, unsigned char number)
 {
-	const unsigned char bytes[] = { 0xb8, number, 0, 0, 0, 0x0f, 0x05 };
+	const unsigned char load[] = { 0xb8, number, 0, 0, 0 };
+	return !memcmp(code, load, 5) && ((code[5] == 0x0f && code[6] == 0x05) || code[5] == 0xe9);
+}
+
+// The linker's code that makes a call.
+static const unsigned char *find(unsigned char number)
+{
 	uintptr_t base = getauxval(AT_BASE);
 	if (!base)
 		return NULL;
@@ -37,9 +43,10 @@ static const unsigned char *find(uint8_t number)
 	for (int at = 0; at < header->e_phnum; at++) {
 		if (parts[at].p_type != PT_LOAD || !(parts[at].p_flags & PF_X))
 			continue;
-		const void *found = memmem((const void *)(base + parts[at].p_vaddr), parts[at].p_memsz, bytes, sizeof bytes);
-		if (found)
-			return found;
+		const unsigned char *code = (const void *)(base + parts[at].p_vaddr), *end = code + parts[at].p_filesz - 7;
+		for (; code < end; code++)
+			if (makes_call(code, number))
+				return code;
 	}
 	return NULL;
 }
@@ -76,10 +83,11 @@ static void write_to_read_only(const char *path)
 	volatile char *read = map(PROT_READ, MAP_PRIVATE, file);
 	volatile char *page = map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	page[0] = 1;
-	int result = protect((void *)page);
 	if (sigsetjmp(behind_fault, 1)) {
 		printf("%s: a fault, %d\n", path, page[0]);
 	} else {
+		// No other call comes between.
+		int result = protect((void *)page);
 		page[0] = 2;
 		printf("%s: no fault, %d %d\n", path, result, read[0]);
 	}

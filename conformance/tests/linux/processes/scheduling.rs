@@ -9,8 +9,9 @@ use pando_testing::needs_kvm;
 #[test]
 fn a_thread_that_polls_for_what_another_takes_lets_it_run() {
     needs_kvm!();
-    for linkage in [Linkage::GLIBC, Linkage::MUSL] {
-        let outcome = Case::new(program("polling", linkage), &["polls"]).cell();
-        assert_eq!((outcome.status, String::from_utf8_lossy(&outcome.output).as_ref()), (0, "few polls\n"), "{outcome:?}");
+    let calls = ["poll", "epoll_wait", "epoll_pwait2"];
+    for (linkage, call) in [Linkage::GLIBC, Linkage::MUSL].into_iter().flat_map(|linkage| calls.map(|call| (linkage, call))) {
+        let outcome = Case::new(program("polling", linkage), &[call]).cell();
+        assert_eq!((outcome.status, String::from_utf8_lossy(&outcome.output).as_ref()), (0, "few polls\n"), "{call}: {outcome:?}");
     }
 }
