@@ -146,8 +146,9 @@ impl AddressSpace {
     /// The protections that wait, of the data that are still read-only.
     fn late_batch(&self) -> Batch<'static> {
         let mut batch = Batch::default();
+        let is_read_only = |(_, region): &(PageRange, Region)| region.permissions == Permissions::READ && !region.backing.is_nothing();
         let pieces = self.linker_start.late.iter().flat_map(|late| self.regions.pieces(*late));
-        pieces.filter(|(_, region)| region.permissions == Permissions::READ).for_each(|(part, _)| batch.protect(part, Permissions::READ));
+        pieces.filter(is_read_only).for_each(|(part, _)| batch.protect(part, Permissions::READ));
         batch
     }
 
