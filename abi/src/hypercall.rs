@@ -6,7 +6,8 @@
 //! A hypercall exists only where the kernel must protect or multiplex. The libOS does everything else.
 
 use crate::holding::holding_of_space;
-use crate::{HoldingName, Registers};
+use crate::memory::NEWEST_SPACE;
+use crate::{HoldingName, Registers, SpaceIndex};
 
 /// The port of the hypercall instruction `out 0x7e, al`.
 pub const PORT: u8 = 0x7e;
@@ -146,6 +147,12 @@ impl Hypercall {
         )
     }
 
+    /// The same call, about `space` if it names [`NEWEST_SPACE`].
+    #[must_use]
+    pub fn for_newest_space(self, space: SpaceIndex) -> Hypercall {
+        if self.space() == Some(NEWEST_SPACE) { self.with_space(space.0.into()) } else { self }
+    }
+
     /// The same call, about `child` if it names [`HoldingName::NEWEST`].
     #[must_use]
     pub fn for_newest(self, child: HoldingName) -> Hypercall {
@@ -239,8 +246,9 @@ hypercalls! {
     20 FreezeIfAsked freeze_if_asked(unaware);
     /// Performs `calls` (1 to 64) calls about memory, spaces, segments and held cells, in order; other calls are refused. Their
     /// records lie at `address` of the running space: six words each, the number and five arguments. The name 1 means the child that the
-    /// batch has made last. Returns how many were performed: fewer than `calls` if the next one was refused. If that is the first,
-    /// returns its refusal. The upper half of the result is the name of the child that was made last; other results are lost.
+    /// batch has made last, and a space of all ones but the lowest bit the space that it has made last. Returns how many were performed:
+    /// fewer than `calls` if the next one was refused. If that is the first, returns its refusal. The upper half of the result is the
+    /// name of the child, or the index of the space, that was made last; other results are lost.
     21 Batch batch(address, calls);
     /// Makes a child of the caller: a clone of the held cell `source`, which must be frozen, idle, not started, or halted by `cell_stop`;
     /// a clone of a halted cell continues as if that had been frozen at the present time. The child has `source`'s

@@ -105,6 +105,8 @@ pub struct SegmentIndex(pub u32);
 
 /// In place of a space's index: the running space.
 pub const CURRENT_SPACE: u64 = u64::MAX;
+/// In place of a space's index, in a `batch`: the space that the batch has made last. Elsewhere no space has this index.
+pub const NEWEST_SPACE: u64 = u64::MAX - 1;
 
 /// Index of a disk in its cell; the operator attached it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,6 +6,8 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +71,31 @@ static unsigned char with_values[3 * PAGE] = { 1, 2, 3, [2 * PAGE] = 4 };
 static unsigned char zeros[20 * PAGE];
 static __thread int own = 7;
 static const char *const pointers[] = { "one", "two" };
+
+static sigjmp_buf behind_fault;
+
+static void on_fault(int signal)
+{
+	(void)signal;
+	siglongjmp(behind_fault, 1);
+}
+
+extern Elf64_Dyn _DYNAMIC[] __attribute__((weak));
+
+// The linker has made the program's dynamic section read-only before the first instruction of `main`.
+static void write_relocated(void)
+{
+	signal(SIGSEGV, on_fault);
+	volatile Elf64_Dyn *section = _DYNAMIC;
+	if (!section) {
+		printf("none\n");
+	} else if (sigsetjmp(behind_fault, 1)) {
+		printf("a fault\n");
+	} else {
+		section->d_tag = section->d_tag;
+		printf("no fault\n");
+	}
+}
 
 static int count_set(const unsigned char *bytes, size_t size)
 {
@@ -136,6 +163,8 @@ static void run(const char *what)
 		printf("%zd\n", pread(file, code + PAGE, 1, 0));
 	} else if (!strcmp(what, "data")) {
 		change_data();
+	} else if (!strcmp(what, "protected")) {
+		write_relocated();
 	} else if (!strcmp(what, "zeros")) {
 		unsigned char *code = map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, 0);
 		int set = 0;
@@ -156,9 +185,10 @@ int main(int count, char **arguments)
 		run(arguments[1]);
 		return 0;
 	}
-	static const char *const runs[] = { "execute", "execute", "read", "execute", "read shared", "link", "link", "write", "execute", "zeros", "link", "change",
+	static const char *const runs[] = { "protected", "protected", "execute", "execute", "read", "execute", "read shared", "link", "link", "write", "execute", "zeros", "link", "change",
 		"read further", "execute", "link", "change", "write", "read", "data", "data", "data", "store", "store", "store and close", "store",
-		"store", "reserve", "reserve", "reserve only", "reserve", "zeros", "zeros", "reserve only", "data", "data", "store", "execute" };
+		"store", "reserve", "reserve", "reserve only", "reserve", "zeros", "zeros", "reserve only", "data", "data", "store", "execute",
+		"protected" };
 	for (size_t at = 0; at < sizeof runs / sizeof *runs; at++) {
 		printf("%s: ", runs[at]);
 		fflush(stdout);

@@ -80,6 +80,9 @@ fn restart_call(context: &mut SavedContext, call: InterruptedCall) {
 /// Starts a handler, with a frame on its stack from which `rt_sigreturn` restores the context.
 fn start(system: &mut System, context: &mut SavedContext, info: &SigInfo, action: Action) {
     let signal = info.signal();
+    if system.memory.has_late_protections() {
+        system.memory.set_late_protections();
+    }
     if let Some(call) = system.thread.signals.interrupted.take() {
         if action.flags & SA_RESTART != 0 {
             restart_call(context, call);

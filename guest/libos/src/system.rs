@@ -14,6 +14,7 @@ mod network;
 pub mod scheduler;
 mod segments;
 mod send;
+mod spinning;
 pub mod wait4;
 mod zygotes;
 

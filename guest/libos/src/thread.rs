@@ -33,6 +33,8 @@ pub struct Call {
     pub is_uninterruptible: bool,
     /// The result, if another thread has completed the call.
     pub result: Option<u64>,
+    /// The address behind the instruction that makes it.
+    pub instruction: u64,
 }
 
 /// The next action of a thread.
@@ -97,6 +99,10 @@ pub struct Thread {
     pub slack: Slack,
     /// Its credentials while it does not run. Only kept if threads of its process have or had different ones; then all have them.
     pub credentials: Option<Credentials>,
+    /// How often it has polled in a row, found something ready, and left it.
+    pub idle_polls: u8,
+    /// When it did so last.
+    pub last_poll: u64,
     /// CPU time that it used before its present turn.
     pub used: CpuTime,
 }
@@ -122,6 +128,8 @@ impl Thread {
             operations: Vec::new(),
             slack: Slack::default(),
             credentials: None,
+            idle_polls: 0,
+            last_poll: 0,
             used: CpuTime::default(),
         }
     }

@@ -4,6 +4,7 @@
 use pando_abi::registers::cause;
 use pando_abi::{Registers, SavedContext};
 use pando_rt::{debug, patched, thread_base, vector};
+use syscalls::Sysno;
 
 use crate::errno::Errno;
 use crate::patch::code::{INSTRUCTION, TrappingInstruction};
@@ -20,6 +21,9 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
     if !matches!(context.cause, patched::SYSCALL | patched::CPUID) {
         // A trap alone takes longer than reading the clock.
         system.measure_upcall();
+    }
+    if system.memory.linker_start.is_unfinished() {
+        follow_linker(system, context);
     }
     let turns = system.others.turns;
     let mut copies = None;
@@ -88,6 +92,29 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
     }
 }
 
+/// Sets protections that wait, unless an upcall is one of the calls by which a linker ends a program's start. At the first call of other
+/// code, no more of them may wait.
+// Never part of the usual system call, which should not pay for this frame with another page of stack.
+#[inline(never)]
+fn follow_linker(system: &mut System, context: &SavedContext) {
+    // These calls decide themselves about protections that wait.
+    const CALLS: [u64; 2] = [Sysno::mprotect as u64, Sysno::munmap as u64];
+    const LIMIT: u64 = 2 * size_of::<u64>() as u64;
+    let start = &mut system.memory.linker_start;
+    let is_call = matches!(context.cause, patched::SYSCALL | cause::SYSCALL);
+    let is_linker = start.contains(context.rip);
+    // The linker lets glibc ask for the limit of the stack before it unmaps its cache.
+    let asks_limit = context.rax == Sysno::prlimit64 as u64 && context.rdx == 0 && start.has_cache();
+    if is_call && !is_linker && !asks_limit {
+        start.finish();
+    }
+    let answer = context.r10..context.r10.saturating_add(LIMIT);
+    let waits = is_call && (is_linker && CALLS.contains(&context.rax) || asks_limit && !start.is_late(&answer));
+    if !waits && system.memory.has_late_protections() {
+        system.memory.set_late_protections();
+    }
+}
+
 /// The address of the system call instruction that a context comes from.
 fn site(context: &SavedContext) -> u64 {
     context.rip.wrapping_sub(INSTRUCTION as u64)
@@ -98,12 +125,14 @@ fn call(system: &mut System, context: &mut SavedContext) {
     // A buffer on the stack lies above the stack pointer. With the stack mapped down to it, no copy faults on unmapped stack.
     system.memory.grow_stack(context.rsp, system.process.limits.stack());
     system.thread.signals.stack_pointer = context.rsp;
+    system.thread.call.instruction = context.rip;
     let number = context.rax;
     let arguments = [context.rdi, context.rsi, context.rdx, context.r10, context.r8, context.r9];
     let result = system.thread.call.result.take().unwrap_or_else(|| {
         let perform = if system.traced { trace::call } else { table::perform };
         perform(system, number, arguments)
     });
+    system.note_call(number, result);
     system.wake_noted();
     let effect = system.effect.take();
     if result == Errno::WAITS.to_result() {

@@ -6,6 +6,7 @@
 use core::arch::asm;
 
 use pando_abi::hypercall::PORT;
+use pando_abi::memory::NEWEST_SPACE;
 use pando_abi::{EventSet, Hypercall, Refusal, SegmentIndex, SpaceIndex};
 
 use crate::vector;
@@ -100,12 +101,43 @@ pub fn space_clone(space: u64) -> Result<SpaceIndex, Refusal> {
     plain(Hypercall::SpaceClone { space }).map(|index| SpaceIndex(index as u32))
 }
 
-/// Continues in another space: the libOS is the same, application memory is the other's.
+/// The space to continue in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextSpace {
+    /// An existing one.
+    Existing(SpaceIndex),
+    /// A new clone of this one: private memory copy-on-write, segments shared.
+    CloneOf(SpaceIndex),
+}
+
+/// Continues in another space: the libOS is the same, application memory is the other's. Then destroys the space that ran, if this is
+/// `destroyed`. Takes one exit. Returns the space.
 ///
 /// # Errors
-/// The space does not exist.
-pub fn space_switch(space: SpaceIndex) -> Result<(), Refusal> {
-    plain(Hypercall::SpaceSwitch { space: space.0.into() }).map(|_| ())
+/// There is no such space, there are too many, or no memory is left. Nothing has changed.
+pub fn space_switch(next: NextSpace, destroyed: Option<SpaceIndex>) -> Result<SpaceIndex, Refusal> {
+    let clone = |space: SpaceIndex| Hypercall::SpaceClone { space: space.0.into() };
+    let switch = |space| Hypercall::SpaceSwitch { space };
+    let destroy = |space: SpaceIndex| Hypercall::SpaceDestroy { space: space.0.into() };
+    match (next, destroyed) {
+        (NextSpace::Existing(space), None) => plain(switch(space.0.into())).map(|_| space),
+        // If the old space cannot be destroyed, the cell loses it.
+        (NextSpace::Existing(space), Some(before)) => batch(&[switch(space.0.into()), destroy(before)]).map(|_| space),
+        // The cell can continue in a space that was just made.
+        (NextSpace::CloneOf(space), None) => batch(&[clone(space), switch(NEWEST_SPACE)]).map(newest),
+        (NextSpace::CloneOf(space), Some(before)) => batch(&[clone(space), switch(NEWEST_SPACE), destroy(before)]).map(newest),
+    }
+}
+
+/// The space that a batch has made last.
+fn newest(result: u64) -> SpaceIndex {
+    SpaceIndex((result >> 32) as u32)
+}
+
+/// Performs calls that [`plain`] takes, in order, up to the first refused one.
+fn batch<const N: usize>(calls: &[Hypercall; N]) -> Result<u64, Refusal> {
+    let records = calls.map(Hypercall::record);
+    plain(Hypercall::Batch { address: records.as_ptr().expose_provenance() as u64, calls: N as u64 })
 }
 
 /// Destroys a space.

@@ -57,15 +57,20 @@ impl PageRange {
     }
 }
 
-/// Splits a range at slot boundaries, because a call names pages of one slot. Calls `step` with each part, until one fails.
-fn by_slot(range: PageRange, mut step: impl FnMut(PageRange) -> Result<u64, Refusal>) -> Result<(), Refusal> {
+/// Splits a range at slot boundaries, because a call names pages of one slot.
+fn slot_parts(range: PageRange) -> impl Iterator<Item = PageRange> {
     let mut rest = Some(range);
-    while let Some(PageRange { start, end }) = rest {
+    core::iter::from_fn(move || {
+        let PageRange { start, end } = rest?;
         let cut = end.min((start / layout::SLOT_SIZE + 1) * layout::SLOT_SIZE);
-        step(PageRange { start, end: cut })?;
         rest = PageRange::new(cut, end);
-    }
-    Ok(())
+        Some(PageRange { start, end: cut })
+    })
+}
+
+/// Splits a range at slot boundaries. Calls `step` with each part, until one fails.
+fn by_slot(range: PageRange, mut step: impl FnMut(PageRange) -> Result<u64, Refusal>) -> Result<(), Refusal> {
+    slot_parts(range).try_for_each(|part| step(part).map(|_| ()))
 }
 
 /// Maps zero memory in the running space; earlier mappings there are removed first.
@@ -226,13 +231,42 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// Adds a mapping of zero memory in the running space; earlier mappings there are removed first.
+    pub fn map(&mut self, range: PageRange, flags: MapFlags) {
+        let call = |part: PageRange| Hypercall::Map { space: CURRENT_SPACE, address: part.start, pages: part.pages(), flags: flags.bits() };
+        self.records.extend(slot_parts(range).map(|part| call(part).record()));
+    }
+
+    /// Adds a change of the permissions of mappings in pages of the running space.
+    pub fn protect(&mut self, range: PageRange, permissions: Permissions) {
+        let call = |part: PageRange| Hypercall::Protect {
+            space: CURRENT_SPACE,
+            address: part.start,
+            pages: part.pages(),
+            permissions: permissions.bits(),
+        };
+        self.records.extend(slot_parts(range).map(|part| call(part).record()));
+    }
+
+    /// Adds the removal of the mappings in pages of the running space.
+    pub fn unmap(&mut self, range: PageRange) {
+        let call = |part: PageRange| Hypercall::Unmap { space: CURRENT_SPACE, address: part.start, pages: part.pages() };
+        self.records.extend(slot_parts(range).map(|part| call(part).record()));
+    }
+
+    /// Number of calls.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.records.len()
+    }
+
     /// Performs the calls up to the first refused one, and returns their number. One exit for each [`MAX_BATCH_CALLS`].
     #[must_use]
     pub fn perform(&self) -> usize {
         let mut performed = 0;
         for records in self.records.chunks(MAX_BATCH_CALLS as usize) {
             let call = Hypercall::Batch { address: records.as_ptr().addr() as u64, calls: records.len() as u64 };
-            // SAFETY: as for `write`, which is the only call that records have.
+            // SAFETY: as for `write`, `map`, `protect` and `unmap`: records have no other calls.
             let now = unsafe { perform(call) }.unwrap_or(0) as usize;
             performed += now;
             if now < records.len() {

@@ -6,7 +6,7 @@ use super::memory_operation::{MemoryOperation, OperationProgress};
 use crate::memory::{CopyAuthority, Frames, MemoryError, SpaceSet};
 use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::limits::MAX_BATCH_CALLS;
-use pando_abi::{HoldingName, Hypercall, Refusal};
+use pando_abi::{HoldingName, Hypercall, Refusal, SpaceIndex};
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
@@ -34,7 +34,11 @@ pub(crate) struct Batch {
     /// The call whose first steps were performed.
     current: Option<Box<BatchCall>>,
     /// The child that was made last.
-    newest: Option<HoldingName>,
+    newest_child: Option<HoldingName>,
+    /// The space that was made last.
+    newest_space: Option<SpaceIndex>,
+    /// The name or the index of the one that was made last of these.
+    newest: u64,
 }
 
 impl Batch {
@@ -46,7 +50,7 @@ impl Batch {
         if calls == 0 || calls > MAX_BATCH_CALLS {
             return Err(Refusal::BadArgument);
         }
-        Ok(Batch { address, performed: 0, left: calls, current: None, newest: None })
+        Ok(Batch { address, performed: 0, left: calls, current: None, newest_child: None, newest_space: None, newest: 0 })
     }
 
     /// Number of calls that were performed.
@@ -54,9 +58,10 @@ impl Batch {
         self.performed
     }
 
-    /// The result so far: the number of calls that were performed, and in the upper half the name of the child that was made last.
+    /// The result so far: the number of calls that were performed, and in the upper half the name of the child, or the index of the
+    /// space, that was made last.
     pub(crate) fn result(&self) -> u64 {
-        self.performed | self.newest.map_or(0, |name| name.bits() << 32)
+        self.performed | self.newest << 32
     }
 
     /// The next call, whose first steps may have been performed.
@@ -66,7 +71,11 @@ impl Batch {
     pub(crate) fn current(&mut self, memory: &mut SpaceSet, frames: &Frames) -> Result<&mut BatchCall, MemoryError> {
         Ok(match &mut self.current {
             Some(current) => current,
-            none => none.insert(Box::new(next(self.address, self.newest, memory, frames)?)),
+            none => {
+                let call = read_record(self.address, memory, frames)?;
+                let call = self.newest_space.map_or(call, |space| call.for_newest_space(space));
+                none.insert(Box::new(check(self.newest_child.map_or(call, |child| call.for_newest(child)), memory)?))
+            }
         })
     }
 
@@ -78,8 +87,14 @@ impl Batch {
     /// Goes on after a step of the current call.
     pub(crate) fn after_step(&mut self, progress: OperationProgress) -> OperationProgress {
         let OperationProgress::Done(result) = progress else { return OperationProgress::More };
-        if let Some(BatchCall::Child(ChildOperation::Clone { .. })) = self.current.take().as_deref() {
-            self.newest = HoldingName::from_bits(result);
+        match self.current.take().as_deref() {
+            Some(BatchCall::Child(ChildOperation::Clone { .. })) => {
+                (self.newest_child, self.newest) = (HoldingName::from_bits(result), result)
+            }
+            Some(BatchCall::Memory(MemoryOperation::SpaceClone(_) | MemoryOperation::SpaceCreate)) => {
+                (self.newest_space, self.newest) = (u32::try_from(result).ok().map(SpaceIndex), result);
+            }
+            _ => {}
         }
         // A record behind the last address cannot be read.
         self.address = self.address.saturating_add(RECORD as u64);
@@ -89,15 +104,18 @@ impl Batch {
     }
 }
 
-/// Reads and checks a record.
-fn next(address: u64, newest: Option<HoldingName>, memory: &mut SpaceSet, frames: &Frames) -> Result<BatchCall, MemoryError> {
+/// Reads a record.
+fn read_record(address: u64, memory: &mut SpaceSet, frames: &Frames) -> Result<Hypercall, MemoryError> {
     let mut bytes = [0; RECORD];
     memory.read(frames, address, &mut bytes, CopyAuthority::Cell)?;
     let (words, _) = bytes.as_chunks::<WORD>();
     let mut record = [0; RECORD_WORDS];
     record.iter_mut().zip(words).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
-    let call = Hypercall::from_record(record).ok_or(Refusal::NoSuchCall)?;
-    let call = newest.map_or(call, |child| call.for_newest(child));
+    Ok(Hypercall::from_record(record).ok_or(Refusal::NoSuchCall)?)
+}
+
+/// Checks a call.
+fn check(call: Hypercall, memory: &mut SpaceSet) -> Result<BatchCall, MemoryError> {
     match ChildOperation::decode(call)? {
         Some(operation) => Ok(BatchCall::Child(operation)),
         None => Ok(BatchCall::Memory(MemoryOperation::decode(call, memory)?)),

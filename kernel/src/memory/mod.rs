@@ -32,7 +32,7 @@
 //!    such a copy once the write is retried. Until that is confirmed, no other code runs on these tables, or the path is made fresh.
 //!    (The core loop: `unconfirmed`)
 //! 2. Any other change builds a fresh path: new tables up to a new root; the old ones are retired. A tree that no root has mapped
-//!    yet is fresh as it is. (`tree/edit/walk.rs`: `put`)
+//!    yet is fresh as it is, and so are tables that were made since its cell was last entered. (`tree/edit/walk.rs`: `put`)
 //! 3. A retired table's frame is quarantined and not reused until the machine has flushed its tables. (`frames/quarantine.rs`)
 //! 4. A frame passes to another cell only when no vCPU runs on a root that reaches it: edits happen while the cell is not running,
 //!    and it is re-entered on the root that the edit left. (`spaces/space.rs`: `root`)

@@ -14,6 +14,8 @@ impl OmittedRules {
     pub const WITHOUT_CONFIRMATION: OmittedRules = OmittedRules(1 << 7);
     /// Leave out rule 2: every change is made in place.
     pub const WITHOUT_FRESH_PATHS: OmittedRules = OmittedRules(1 << 2);
+    /// Leave out the end of rule 2: tables stay fresh when a CPU may know them.
+    pub const WITHOUT_ENTRIES: OmittedRules = OmittedRules(1);
     /// Leave out rule 3: a retired table is free at once.
     pub const WITHOUT_QUARANTINE: OmittedRules = OmittedRules(1 << 3);
     /// Leave out rule 4: an edit leaves the running root as it is.

@@ -2,7 +2,7 @@
 //! Spaces and segments as a cell uses them. Its code lies in the system segment, which every space has.
 
 use pando_abi::layout::{LIBOS, SLOT_SIZE, SYSTEM_FREE};
-use pando_abi::memory::{CURRENT_SPACE, counted};
+use pando_abi::memory::{CURRENT_SPACE, NEWEST_SPACE, counted};
 use pando_abi::{Hypercall, MapFlags, Permissions, Refusal, Registers};
 use pando_kernel::{CellConfig, CellId, End};
 use pando_machine::PageCount;
@@ -282,6 +282,29 @@ fn a_batch_performs_calls_in_order_up_to_the_first_refusal() {
             program.call(Hypercall::Batch { address, calls: 1 }, Refusal::BadAddress.to_result());
         }
         program.batch(&[inspect; 64], 64);
+        program.run(&mut lab);
+    }
+}
+
+#[test]
+fn a_batch_names_the_space_that_it_has_made() {
+    let switch = Hypercall::SpaceSwitch { space: NEWEST_SPACE };
+    let map = Hypercall::Map { space: NEWEST_SPACE, address: PRIVATE, pages: 1, flags: READ_WRITE };
+    for mut lab in Lab::both() {
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, NOTES, 2).map(CURRENT_SPACE, PRIVATE, 1).write(PRIVATE, 7);
+        // A clone is made, and the cell continues in it.
+        program.batch(&[Hypercall::SpaceClone { space: 0 }, switch], 1 << 32 | 2).expect(PRIVATE, 7).write(PRIVATE, 8);
+        program.batch(&[Hypercall::SpaceSwitch { space: 0 }, Hypercall::SpaceDestroy { space: 1 }], 2).expect(PRIVATE, 7);
+        // The last one counts, also after a refused call.
+        let both = [Hypercall::SpaceClone { space: 0 }, Hypercall::SpaceCreate {}, map, switch];
+        program.batch(&both, 2 << 32 | 4).write(PRIVATE, 9).batch(&[Hypercall::SpaceSwitch { space: 0 }], 1).expect(PRIVATE, 7);
+        let refused = Hypercall::SpaceClone { space: 77 };
+        program.batch(&[Hypercall::SpaceCreate {}, refused, map], 3 << 32 | 1);
+        // Without such a space, the call is refused.
+        for call in [map, switch] {
+            program.batch(&[call], Refusal::NoSuchHolding.to_result()).call(call, Refusal::NoSuchHolding.to_result());
+        }
         program.run(&mut lab);
     }
 }

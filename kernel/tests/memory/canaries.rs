@@ -79,6 +79,18 @@ fn canary_rule_2_no_fresh_paths_on_kvm() {
 }
 
 #[test]
+fn canary_rule_2_tables_fresh_beyond_an_entry_on_sim() {
+    must_fail_on_sim(OmittedRules::WITHOUT_ENTRIES);
+}
+
+#[test]
+fn canary_rule_2_tables_fresh_beyond_an_entry_on_kvm() {
+    if kvm_shadows() {
+        must_fail_on_kvm(OmittedRules::WITHOUT_ENTRIES);
+    }
+}
+
+#[test]
 fn canary_rule_3_no_quarantine_on_sim() {
     must_fail_on_sim(OmittedRules::WITHOUT_QUARANTINE);
 }

@@ -214,3 +214,12 @@ print(len(threads))
         assert_eq!((outcome.status, &outcome.output[..]), (0, &b"100\n"[..]), "{outcome:?}");
     }
 }
+
+/// The zygotes go when memory is short, also if a child that executes a program was about to start from one.
+#[test]
+fn a_program_that_ran_before_starts_when_memory_is_short() {
+    const SCRIPT: &str = "/bin/true; /bin/true; exec perl -e '$x = \"a\" x (80 << 20); \
+        for (1..3) { $p = fork; if (!$p) { exec \"/bin/true\" } waitpid $p, 0; print \"$?\\n\" }'";
+    needs_kvm!();
+    Case::new("/bin/sh", &["-c", SCRIPT]).options(&["--memory", "200M"]).check();
+}

@@ -4,4 +4,5 @@
 mod ends;
 mod executing;
 mod proc;
+mod scheduling;
 mod static_programs;

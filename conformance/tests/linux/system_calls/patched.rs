@@ -97,12 +97,13 @@ fn traps_of_runs(count: u32) -> u64 {
     stats["exit_causes"]["system_call"].as_u64().expect("a number")
 }
 
-/// Each run leaves its patches to the next one. After a few runs, two calls trap in each: one in the shell's child, and one that ends it.
+/// Each run leaves its patches to the next one. After a few runs, one call traps in each: the shell's return from the handler of the signal
+/// that announces the child's end. Unwinders know it by its bytes, so it is never patched.
 #[test]
 fn a_program_that_runs_again_and_again_soon_traps_as_little_as_it_can() {
     if is_kvm_available() {
         let (few, many) = (traps_of_runs(20), traps_of_runs(60));
-        assert!(many - few <= 2 * 40 + 4, "{few} traps in 20 runs, {many} in 60");
+        assert!(many - few <= 40 + 4, "{few} traps in 20 runs, {many} in 60");
     }
 }
 

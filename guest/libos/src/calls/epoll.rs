@@ -7,7 +7,7 @@ use pando_rt::user::{self, UserRange};
 
 use crate::calls::signals::set;
 use crate::errno::Errno;
-use crate::files::epoll::{EpollId, Interest};
+use crate::files::epoll::{CollectedEvents, EpollId, Interest};
 use crate::files::epoll_file::EpollOperation;
 use crate::files::readiness::PollQuery;
 use crate::system::System;
@@ -90,26 +90,38 @@ fn wait(system: &mut System, epoll: u64, events: u64, count: u64, timeout: Optio
     UserRange::new(events, count * EVENT)?;
     let id = system.files.epoll(epoll)?;
     let collect = |system: &mut System| match collect(system, id, events, count) {
-        Ok(0) => None,
+        Ok(CollectedEvents { count: 0, .. }) => None,
         result => Some(result),
     };
     if timeout == Some(0) {
         system.process_events();
-        return collect(system).unwrap_or(Ok(0));
+        let found = collect(system);
+        return note_ready(system, found);
     }
     let deadline = timeout.map_or(NO_DEADLINE, |timeout| clock::now().saturating_add(timeout));
     let channels = system.files.channels(epoll);
-    system.wait(&channels, deadline, collect).map_err(Errno::without_restart)?.unwrap_or(Ok(0))
+    let found = system.wait(&channels, deadline, collect).map_err(Errno::without_restart)?;
+    note_ready(system, found)
+}
+
+/// The result of a wait. Events that it has taken count as progress of the thread.
+fn note_ready(system: &mut System, found: Option<Result<CollectedEvents, Errno>>) -> Result<u64, Errno> {
+    let Some(found) = found.transpose()? else { return Ok(0) };
+    if found.takes {
+        system.thread.idle_polls = 0;
+    } else {
+        system.note_ready_poll();
+    }
+    Ok(found.count as u64)
 }
 
 /// Collects the pending events.
-fn collect(system: &mut System, id: EpollId, events: u64, count: u64) -> Result<u64, Errno> {
+fn collect(system: &mut System, id: EpollId, events: u64, count: u64) -> Result<CollectedEvents, Errno> {
     system.refresh_readiness(system.files.epoll_asks_input(id));
-    let delivered = system.files.collect_epoll(id, count as usize, |index, Interest { events: ready, data }| {
+    system.files.collect_epoll(id, count as usize, |index, Interest { events: ready, data }| {
         let mut bytes = [0; EVENT as usize];
         bytes[..4].copy_from_slice(&ready.to_le_bytes());
         bytes[4..].copy_from_slice(&data.to_le_bytes());
         Ok(user::write(events + index as u64 * EVENT, &bytes)?)
-    })?;
-    Ok(delivered as u64)
+    })
 }

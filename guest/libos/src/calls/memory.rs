@@ -133,6 +133,9 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
                 system.memory.map_program(range, permissions, blocks)?;
             } else if is_private && permissions == Permissions::READ {
                 system.memory.map_read_only(range, permissions, blocks)?;
+                if is_linker_cache(system, fd)? {
+                    system.memory.note_linker_cache(range, blocks);
+                }
             } else if copied && system.memory.claim_data(range, permissions, blocks)? {
                 // An earlier run has left its data as the file has them.
             } else if !copied || !map_copied(system, range, permissions, blocks, fd, offset)? {
@@ -225,6 +228,22 @@ fn map_in_segment(
     Ok(range.start())
 }
 
+/// Whether a descriptor is the dynamic linker's of its cache of library paths, which all may read.
+fn is_linker_cache(system: &System, fd: u64) -> Result<bool, Errno> {
+    const DIRECTORY: &[u8] = b"etc";
+    const NAME: &[u8] = b"ld.so.cache";
+    const READ_BY_ALL: u32 = 0o4;
+    let start = &system.memory.linker_start;
+    if start.has_cache() || !start.contains(system.thread.call.instruction) {
+        return Ok(false);
+    }
+    let file = system.files.raw_file(fd)?;
+    let Some(name) = file.name.as_ref().filter(|name| *name.name == *NAME) else { return Ok(false) };
+    let tree = &system.files.tree;
+    let directory = tree.lookup(system.files.current.root, DIRECTORY).map(|directory| tree.real_inode(directory));
+    Ok(directory == Ok(tree.real_inode(name.directory)) && system.files.status_of(file)?.mode & READ_BY_ALL != 0)
+}
+
 /// The range of a mapping in the segment that all processes share; `None`: it cannot lie there.
 fn shared_range(system: &System, file: Mappable, bytes: u64, offset: u64) -> Option<PageRange> {
     match file {
@@ -303,6 +322,10 @@ fn map_copy(system: &mut System, range: PageRange, permissions: Permissions, fd:
 /// `munmap(address, length)`.
 pub fn munmap(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
     let range = pages(address, length)?;
+    if system.memory.unmap_linker_cache(system.thread.call.instruction, range)? {
+        return Ok(0);
+    }
+    set_late_protections(system);
     note_peak_before(system, range.bytes());
     system.unmap(range)?;
     Ok(0)
@@ -318,8 +341,18 @@ pub fn mprotect(system: &mut System, [address, length, protection, ..]: [u64; 6]
     if protection & PROT_GROWSDOWN != 0 {
         range = system.memory.down_the_stack(range).ok_or(Errno::EINVAL)?;
     }
-    system.protect(range, permissions)?;
+    if !system.memory.protect_late(system.thread.call.instruction, range, permissions)? {
+        set_late_protections(system);
+        system.protect(range, permissions)?;
+    }
     Ok(0)
+}
+
+/// Sets protections that wait for the end of a program's start, before another change of memory.
+fn set_late_protections(system: &mut System) {
+    if system.memory.has_late_protections() {
+        system.memory.set_late_protections();
+    }
 }
 
 /// `brk(address)`.

@@ -72,7 +72,11 @@ fn wait(system: &mut System, queries: &[PollQuery], deadline: u64, reported: imp
     };
     let channels: Vec<Channel> = queries.iter().flat_map(|query| system.files.channels(query.fd.into())).collect();
     let found = system.wait(&channels, deadline, |system| Some(answers(system)).filter(|answers| answers.iter().any(|ready| *ready != 0)));
-    Ok(found.map_err(Errno::without_restart)?.unwrap_or_else(|| queries.iter().map(|_| 0).collect()))
+    let found = found.map_err(Errno::without_restart)?;
+    if found.is_some() {
+        system.note_ready_poll();
+    }
+    Ok(found.unwrap_or_else(|| queries.iter().map(|_| 0).collect()))
 }
 
 /// `select(count, read, write, except, timeout)`.

@@ -89,15 +89,25 @@ impl Item {
         self.queued.or_else(|| has_happened.then_some(last))
     }
 
-    /// Updates it after a report: a one-shot item is disabled.
-    fn notify(&mut self) {
+    /// Updates it after a report: a one-shot item is disabled. Returns whether the report takes its event.
+    fn notify(&mut self) -> bool {
         let is_edge = self.interest.events & EPOLLET != 0;
         let is_once = self.interest.events & EPOLLONESHOT != 0;
         if is_once {
             self.interest.events &= EP_PRIVATE_BITS;
         }
         self.queued = (!is_edge && !is_once).then(event_time::next_event_time);
+        is_edge || is_once
     }
+}
+
+/// The events that a wait has passed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CollectedEvents {
+    /// How many.
+    pub count: usize,
+    /// Whether another wait does not return some of them again: they are edge-triggered or one-shot.
+    pub takes: bool,
 }
 
 /// An instance of epoll.
@@ -180,7 +190,7 @@ impl Epoll {
         EventTimes::of_input(self.changed.max(last.unwrap_or_default()))
     }
 
-    /// Passes up to `max` events with their data to `give`. Returns how many. `take` receives the event times that are reported to this
+    /// Passes up to `max` events with their data to `give`. `take` receives the event times that are reported to this
     /// instance exclusively.
     ///
     /// # Errors
@@ -191,7 +201,7 @@ impl Epoll {
         ask: impl Fn(Key) -> ReadyState,
         mut take: impl FnMut(usize, u64),
         mut give: impl FnMut(usize, Interest) -> Result<(), Errno>,
-    ) -> Result<usize, Errno> {
+    ) -> Result<CollectedEvents, Errno> {
         let mut queue = Vec::new();
         for (key, item) in &mut self.items {
             let answer = ask(*key);
@@ -206,18 +216,18 @@ impl Epoll {
             }
         }
         queue.sort_unstable_by_key(|(since, key, _)| (*since, *key));
-        let mut delivered = 0;
+        let mut delivered = CollectedEvents::default();
         for (_, key, ready) in queue {
             let Some(item) = self.items.get_mut(&key) else { continue };
             if ready == 0 {
                 item.queued = None;
-            } else if delivered < max {
-                match give(delivered, Interest { events: ready.into(), data: item.interest.data }) {
-                    Ok(()) => delivered += 1,
-                    Err(_) if delivered > 0 => break,
+            } else if delivered.count < max {
+                match give(delivered.count, Interest { events: ready.into(), data: item.interest.data }) {
+                    Ok(()) => delivered.count += 1,
+                    Err(_) if delivered.count > 0 => break,
                     Err(error) => return Err(error),
                 }
-                item.notify();
+                delivered.takes |= item.notify();
             } else {
                 break;
             }
@@ -301,7 +311,7 @@ impl Epolls {
 
 #[cfg(test)]
 mod tests {
-    use super::{Epoll, Interest, Key, ReadyState};
+    use super::{CollectedEvents, Epoll, Interest, Key, ReadyState};
     use crate::errno::Errno;
     use crate::files::edge::EventTimes;
     use crate::files::poll::READING;
@@ -325,7 +335,7 @@ mod tests {
                 Ok(())
             },
         );
-        assert_eq!(count, Ok(reports.len()));
+        assert_eq!(count.map(|collected| collected.count), Ok(reports.len()));
         reports
     }
 
@@ -364,7 +374,8 @@ mod tests {
             let answer = ReadyState { last_exclusive, ..answer };
             epoll.collect(10, |_| answer, |_, moment| last_exclusive = moment, |_, _| Ok(()))
         });
-        assert_eq!(counts, [Ok(1), Ok(0)]);
+        let (one, none) = (CollectedEvents { count: 1, takes: true }, CollectedEvents::default());
+        assert_eq!(counts, [Ok(one), Ok(none)]);
         // A disconnect of the other end is reported to all.
         answer.event_times.other();
         assert_eq!(epolls.each_mut().map(|epoll| reports(epoll, ReadyState { last_exclusive: u64::MAX, ..answer }).len()), [1, 1]);
@@ -388,7 +399,7 @@ mod tests {
                     Ok(())
                 },
             );
-            assert_eq!(count, Ok(2));
+            assert_eq!(count, Ok(CollectedEvents { count: 2, takes: false }));
         }
         assert_eq!(order, [5, 3, 4, 5, 3, 4, 5, 3]);
         assert_eq!(epoll.collect(2, |_| answer, |_, _| {}, |_, _| Err(Errno::EFAULT)), Err(Errno::EFAULT));

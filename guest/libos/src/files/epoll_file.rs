@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::clock;
 
 use super::edge::EventTimes;
-use super::epoll::{Epoll, EpollId, Interest, Key, NESTING_MAX, ReadyState};
+use super::epoll::{CollectedEvents, Epoll, EpollId, Interest, Key, NESTING_MAX, ReadyState};
 use super::file_operations::FileOperations;
 use super::poll::READING;
 use super::{Files, OpenFile};
@@ -123,7 +123,7 @@ impl Files {
         id: EpollId,
         max: usize,
         give: impl FnMut(usize, Interest) -> Result<(), Errno>,
-    ) -> Result<usize, Errno> {
+    ) -> Result<CollectedEvents, Errno> {
         let mut exclusive = Vec::new();
         let delivered = self.with_epoll(id, |epoll, files| {
             epoll.collect(max, |key| files.answer(key.file), |file, moment| exclusive.push((file, moment)), give)

@@ -18,6 +18,7 @@ use crate::files::sharing::Sharing;
 use crate::files::tree::Tree;
 use crate::files::{ExecutableFile, Files};
 use crate::memory::layout::Layout;
+use crate::memory::linker_start::LinkerStart;
 use crate::memory::regions::{Backing, Blocks};
 use crate::memory::{AddressSpace, COPIED_MAX};
 use crate::random::Random;
@@ -85,6 +86,9 @@ impl PreparedProgram {
                     None => linker,
                 };
                 map(space, &files.tree, &linker, part)?;
+                let code = linker.segments.iter().find(|segment| segment.permissions.executable());
+                let name = part.program.name.as_ref().map_or(&[][..], |name| &name.name);
+                space.linker_start = LinkerStart::new(name, code.map_or(0..0, |code| code.pages.start()..code.pages.end()));
                 Some(linker)
             }
             None => None,

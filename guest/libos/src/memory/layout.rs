@@ -73,6 +73,12 @@ impl Layout {
             high: HIGH.start..HIGH.end - chance(positions::HIGH_BLOCKS) * LARGE_PAGE_SIZE,
         }
     }
+
+    /// Whether code lies at the same addresses as in another layout. The break moves each time.
+    #[must_use]
+    pub fn has_same_code(&self, other: &Layout) -> bool {
+        Layout { break_gap: 0, ..self.clone() } == Layout { break_gap: 0, ..other.clone() }
+    }
 }
 
 impl Default for Layout {
@@ -84,6 +90,13 @@ impl Default for Layout {
 #[cfg(test)]
 mod tests {
     use super::{HIGH, IMAGES, LARGE_PAGE_SIZE, LOW_END, LOW_START, Layout, PAGE_SIZE, SMALL};
+
+    #[test]
+    fn the_break_does_not_move_code() {
+        let layout = Layout::default();
+        assert!(layout.has_same_code(&Layout { break_gap: PAGE_SIZE, ..layout.clone() }));
+        assert!(!layout.has_same_code(&Layout { image: layout.image + PAGE_SIZE, ..layout.clone() }));
+    }
 
     #[test]
     fn everything_has_room_wherever_chance_puts_it() {

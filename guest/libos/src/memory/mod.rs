@@ -8,6 +8,7 @@
 pub mod file_mapping;
 pub mod growth;
 pub mod layout;
+pub mod linker_start;
 pub mod map_counts;
 pub mod patching;
 pub mod population_plan;
@@ -31,6 +32,7 @@ use crate::files::sharing::Sharing;
 use crate::patch::Patches;
 use file_mapping::MappedFiles;
 use layout::{LOW_START, Layout, SMALL};
+use linker_start::LinkerStart;
 use map_counts::MapCounts;
 use patching::PageContent;
 use population_plan::plan;
@@ -89,6 +91,8 @@ pub struct AddressSpace {
     locked: Regions,
     /// The patches in it.
     pub patches: Patches,
+    /// How far the program's linker has come.
+    pub linker_start: LinkerStart,
     /// The program that was loaded into it, identified by its first block.
     pub program: Option<BlockAddress>,
 }

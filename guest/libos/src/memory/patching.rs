@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::iter;
 
-use pando_abi::{PAGE_SIZE, Permissions, SavedContext};
+use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SavedContext};
 use pando_rt::memory::{self, Batch, PageRange};
 use pando_rt::user;
 
@@ -17,8 +17,9 @@ use crate::files::sharing::Sharing;
 use crate::patch::code::{JUMP, TrappingInstruction, WINDOW, replaced};
 use crate::patch::{MAX_SITES, Patches, Site, trampoline, trampoline_space};
 
-/// Prefixes that change the meaning of a jump, though not of the instruction that it replaces.
-const PREFIXES: [u8; 4] = [0x66, 0xf0, 0xf2, 0xf3];
+/// Prefixes that change the meaning of a jump, though not of the instruction that it replaces. Not `lock`, with which neither is valid:
+/// glibc's `_exit` has such a byte there, the end of `mov %esi,%eax`.
+const PREFIXES: [u8; 3] = [0x66, 0xf2, 0xf3];
 
 /// Vectors of the exceptions that are raised after an instruction rather than before it.
 const DEBUG: u64 = 1;
@@ -69,30 +70,43 @@ impl AddressSpace {
     // Never part of the usual system call, which should not pay for this frame with another page of stack.
     #[inline(never)]
     fn patch(&mut self, sites: Vec<(u64, TrappingInstruction)>) {
-        let mut planned = Vec::with_capacity(sites.len());
+        let (mut planned, mut pages) = (Vec::with_capacity(sites.len()), Vec::new());
         for (site, kind) in sites {
-            match self.plan(site, kind) {
+            match self.plan(site, kind, &mut pages) {
                 Some(patch) => planned.push(patch),
                 None => self.patches.refuse(site),
             }
         }
+        let entries = self.patches.entries().unwrap_or_default().map(u64::to_le_bytes).concat();
         let mut batch = Batch::default();
+        let mapped = pages.iter().take_while(|page| {
+            batch.map(**page, MapFlags::eager(Permissions::READ_EXECUTE));
+            batch.write(page.end() - trampoline_space::ENTRIES, &entries).is_ok()
+        });
+        let (mapped, for_pages) = (mapped.count(), batch.count());
         let added = planned.iter().take_while(|patch| {
             let writes = [(patch.start, &patch.trampoline[..]), (patch.site, &patch.jump)];
             writes.into_iter().all(|(address, bytes)| batch.write(address, bytes).is_ok())
         });
         let added = added.count();
+        let performed = batch.perform();
         // A trampoline without a jump to it has no effect.
-        let patched = (batch.perform() / 2).min(added);
+        let patched = (performed.saturating_sub(for_pages) / 2).min(added);
         for (index, patch) in planned.drain(patched..).enumerate() {
             // The first was refused; the others were not tried.
             self.patches.give_up(patch.site, index == 0);
         }
+        for page in pages.drain((performed / 2).min(mapped)..) {
+            // A page without entries is never recorded. Without memory for the tables it stays mapped, as if it were mapped ahead.
+            let _ = memory::unmap(page);
+            self.regions.remove(page);
+            self.patches.forget_trampoline_pages(page.start()..page.end());
+        }
     }
 
-    /// Plans and records the replacement of the instruction at `site` by a jump to a trampoline. `None`: nothing has changed, except that
-    /// an unused page may have been mapped.
-    fn plan(&mut self, site: u64, kind: TrappingInstruction) -> Option<PlannedPatch> {
+    /// Plans and records the replacement of the instruction at `site` by a jump to a trampoline. Adds the page that must be mapped for
+    /// it, if there is none. `None`: nothing has changed, except that an unused page may have been added.
+    fn plan(&mut self, site: u64, kind: TrappingInstruction, pages: &mut Vec<PageRange>) -> Option<PlannedPatch> {
         let code = self.code(site)?;
         let replaced = replaced(&code, kind)?;
         if self.patches.covers(site..site + u64::from(replaced.end)) {
@@ -104,7 +118,7 @@ impl AddressSpace {
         let bytes = trampoline::assemble(start, site, &code, &replaced, kind, entry)?;
         let jump = trampoline::displacement(site + JUMP as u64, start)?;
         if is_new {
-            self.add_trampoline_page(start)?;
+            pages.push(self.add_trampoline_page(start)?);
         }
         let original = code.first_chunk().copied()?;
         self.patches.add(site, Site { original, trampoline: start..start + length, offsets: trampoline::offsets(&replaced), jumps: 0 });
@@ -136,15 +150,15 @@ impl AddressSpace {
         page >= LOW_START && !in_stack && PageRange::new(page, page + PAGE_SIZE).is_some_and(is_free)
     }
 
-    /// Maps a page of trampoline space for a trampoline at `start`, with the entries at its end.
-    fn add_trampoline_page(&mut self, start: u64) -> Option<()> {
-        let range = PageRange::new(start / PAGE_SIZE * PAGE_SIZE, start / PAGE_SIZE * PAGE_SIZE + PAGE_SIZE)?;
-        let entries = self.patches.entries()?.map(u64::to_le_bytes).concat();
-        self.map(range, Permissions::READ_EXECUTE, Backing::Anonymous).ok()?;
-        // Not part of the batch: a page without entries must never be recorded.
-        memory::write(range.end() - trampoline_space::ENTRIES, &entries).ok()?;
-        self.patches.add_page(range.start());
-        Some(())
+    /// Records a page of trampoline space for a trampoline at `start`; it is mapped later, with the entries at its end.
+    fn add_trampoline_page(&mut self, start: u64) -> Option<PageRange> {
+        let page = PageRange::new(start / PAGE_SIZE * PAGE_SIZE, start / PAGE_SIZE * PAGE_SIZE + PAGE_SIZE)?;
+        if self.is_full() {
+            return None;
+        }
+        self.patches.add_page(page.start());
+        self.regions.put(page, Region { permissions: Permissions::READ_EXECUTE, backing: Backing::Anonymous });
+        Some(page)
     }
 
     /// Removes patches from pages that are about to change. Discarded pages also lose the advice for children.

@@ -187,6 +187,10 @@ impl AddressSpace {
             }
             code.put(part, region);
         }
+        if let Some((part, blocks)) = self.linker_start.unmapped.filter(|(part, _)| code.is_free(*part) && trampolines.is_free(*part)) {
+            memory::map_blocks_in(self.space.0.into(), part, blocks.at(part.start()), Permissions::READ, true)?;
+            code.put(part, Region { permissions: Permissions::READ, backing: Backing::Blocks(blocks) });
+        }
         let AddressSpace { space, layout, patches, program, .. } = core::mem::take(self);
         *self = AddressSpace { space, layout, patches, program, regions: trampolines, premapped: code, ..AddressSpace::default() };
         Ok(())

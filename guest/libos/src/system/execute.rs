@@ -3,9 +3,10 @@
 
 use alloc::boxed::Box;
 
-use pando_abi::layout::EMPTY_SPACE;
-use pando_abi::{Registers, SpaceIndex};
-use pando_rt::hypercall;
+use pando_abi::Registers;
+use pando_abi::layout::{EMPTY_SPACE, SLOTS};
+use pando_abi::limits::{MAX_MOUNTS, MAX_SPACES};
+use pando_rt::hypercall::{self, NextSpace};
 
 use super::{Effect, System};
 use crate::errno::Errno;
@@ -13,6 +14,11 @@ use crate::loader::{LoadError, PreparedProgram};
 use crate::memory::AddressSpace;
 use crate::signals::Signal;
 use crate::uapi::ADDR_NO_RANDOMIZE;
+
+/// Spaces that must be free before a program executes another one.
+const SPACES_LEFT: u64 = 4;
+/// So many spaces never reach the kernel's limit of mounts, whatever is mapped in them: a clone cannot fail, as it needs no memory.
+const SPACES_SAFE: u64 = MAX_MOUNTS as u64 / SLOTS as u64;
 
 impl System {
     /// Loads the first program into empty memory.
@@ -39,7 +45,7 @@ impl System {
     /// # Errors
     /// `EAGAIN`: there are too many spaces. After an error the old program continues.
     pub fn execute(&mut self, prepared: PreparedProgram) -> Result<u64, Errno> {
-        let space = self.space_for(&prepared)?;
+        let (next, memory) = self.memory_for(&prepared)?;
         // From here on the call cannot fail any more.
         self.end_other_threads();
         self.sync_mappings();
@@ -47,7 +53,10 @@ impl System {
             self.leave_all_shared();
         }
         self.release_robust_futexes();
-        self.run_in(space);
+        if !self.run_in(next, memory) {
+            self.kill_by_signal(Signal::SIGKILL, 0, 0);
+            return Ok(0);
+        }
         self.become_executed();
         match self.load(prepared) {
             Ok(registers) => self.effect = Some(Effect::Start(registers)),
@@ -56,26 +65,34 @@ impl System {
         Ok(0)
     }
 
-    /// A space without program memory, or a clone of this program's zygote.
-    fn space_for(&mut self, prepared: &PreparedProgram) -> Result<SpaceIndex, Errno> {
+    /// Memory of which the new program gets a clone: none, or that of its zygote. It is checked that the clone can be made, or, where that
+    /// is uncertain, made.
+    fn memory_for(&mut self, prepared: &PreparedProgram) -> Result<(NextSpace, Box<AddressSpace>), Errno> {
+        if self.others.spaces() >= u64::from(MAX_SPACES) - SPACES_LEFT {
+            return Err(Errno::EAGAIN);
+        }
         // A debugger sees the program's code as it is in its file.
         let program = prepared.first_block().filter(|_| self.is_randomized() && self.thread_table.is_none());
         let mut memory = program.and_then(|program| self.others.zygotes.find(program)).unwrap_or_else(|| {
             let patches = self.memory.patches.fresh();
             Box::new(AddressSpace::new(EMPTY_SPACE, patches))
         });
-        let space = hypercall::space_clone(memory.space.0.into()).map_err(|_| Errno::EAGAIN)?;
-        memory.space = space;
-        self.others.memories.insert(space, memory);
-        Ok(space)
+        if self.others.spaces() < SPACES_SAFE {
+            return Ok((NextSpace::CloneOf(memory.space), memory));
+        }
+        memory.space = hypercall::space_clone(memory.space.0.into()).map_err(|_| Errno::EAGAIN)?;
+        Ok((NextSpace::Existing(memory.space), memory))
     }
 
-    /// Switches to the new space, and leaves the old memory to the processes that share it.
-    fn run_in(&mut self, space: SpaceIndex) {
+    /// Switches to this space, which gets this memory, and leaves the old memory to the processes that share it. `false`: there is no
+    /// room for the clone.
+    fn run_in(&mut self, next: NextSpace, memory: Box<AddressSpace>) -> bool {
+        let is_used = self.is_memory_of_others();
+        let Ok(space) = self.enter_memory(next, memory, is_used) else { return false };
         self.process.space = space;
-        self.enter_space(space);
         self.release_memory();
         self.others.turns += 1;
+        true
     }
 
     /// Resets the state that `execve` does not preserve.

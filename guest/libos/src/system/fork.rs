@@ -135,6 +135,7 @@ impl System {
         let space = hypercall::space_clone(CURRENT_SPACE).map_err(|_| Errno::EAGAIN)?;
         let mut memory = self.memory.clone();
         memory.space = space;
+        memory.linker_start = memory.linker_start.forked();
         memory.patches.reset_counts();
         if let Err(error) = memory.wipe().and_then(|()| memory.withhold()) {
             // If the space cannot be destroyed, the cell loses it.

@@ -8,8 +8,8 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use pando_abi::{SavedContext, SpaceIndex};
-use pando_rt::hypercall::{self, NO_DEADLINE};
+use pando_abi::{Refusal, SavedContext, SpaceIndex};
+use pando_rt::hypercall::{self, NO_DEADLINE, NextSpace};
 use pando_rt::{clock, debug, events, timer};
 
 use super::System;
@@ -90,6 +90,11 @@ impl Descheduled {
         }
     }
 
+    /// The number of spaces that the libOS knows, the running one included.
+    pub(super) fn spaces(&self) -> u64 {
+        (self.memories.len() + self.zygotes.count()) as u64 + 2
+    }
+
     /// How long the running thread has run in this time slice.
     #[must_use]
     pub(super) fn turn(&self, now: u64) -> CpuTime {
@@ -101,6 +106,9 @@ impl Descheduled {
 impl System {
     /// Switches to the next runnable thread.
     pub fn switch(&mut self, context: &mut SavedContext) {
+        if self.memory.has_late_protections() {
+            self.memory.set_late_protections();
+        }
         self.charge();
         if matches!(self.thread.state, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_))
             && !self.process.stopped
@@ -232,24 +240,45 @@ impl System {
         self.watch_timers();
     }
 
-    /// Switches to another space. The previous one is still in use by another process, or destroyed.
-    pub(super) fn enter_space(&mut self, space: SpaceIndex) {
-        let before = self.memory.space;
-        if space == before {
+    /// Switches to the space of another process. The previous one is still in use by another process, or is given up.
+    fn enter_space(&mut self, space: SpaceIndex) {
+        if space == self.memory.space {
             return;
         }
-        self.leave_mappings();
         let Some(memory) = self.others.memories.remove(&space) else { return };
-        hypercall::space_switch(space).expect("a space is there as long as its memory is");
+        let is_used = !self.process.has_ended() || self.is_memory_of_others();
+        self.enter_memory(NextSpace::Existing(space), memory, is_used).expect("a space is there as long as its memory is");
+    }
+
+    /// Whether a process other than the running one uses the present memory.
+    pub(super) fn is_memory_of_others(&self) -> bool {
+        let space = self.memory.space;
+        self.others.processes.values().any(|process| process.space == space && !process.has_ended())
+    }
+
+    /// Switches to a space, whose memory is, or is cloned from, `memory`. `is_used`: a process still uses the previous one. Otherwise it
+    /// becomes a zygote or is destroyed. Returns the space.
+    ///
+    /// # Errors
+    /// There is no such space, or the clone could not be made. The running program can only end: its shared mappings are left.
+    pub(super) fn enter_memory(&mut self, next: NextSpace, mut memory: Box<AddressSpace>, is_used: bool) -> Result<SpaceIndex, Refusal> {
+        self.leave_mappings();
+        let before = self.memory.space;
+        let is_zygote = !is_used && self.keeps_as_zygote();
+        let destroyed = Some(before).filter(|_| !is_used && !is_zygote);
+        memory.space = hypercall::space_switch(next, destroyed)?;
+        let space = memory.space;
         let memory_before = core::mem::replace(&mut self.memory, memory);
-        let is_used = |process: &Process| process.space == before && !process.has_ended();
-        if is_used(&self.process) || self.others.processes.values().any(|process| is_used(process)) {
+        if is_used {
             self.others.memories.insert(before, memory_before);
+        } else if is_zygote {
+            self.add_zygote(memory_before);
         } else {
-            self.retire(memory_before);
+            self.drop_zygotes_if_short();
         }
         self.apply_permissions();
         self.enter_mappings();
+        Ok(space)
     }
 
     /// Adds the running thread's time slice to its CPU time.

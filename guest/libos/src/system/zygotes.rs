@@ -29,6 +29,11 @@ struct Zygote {
 }
 
 impl Zygotes {
+    /// The number of zygotes.
+    pub(super) fn count(&self) -> usize {
+        self.by_program.len()
+    }
+
     /// The zygote's memory of a program that has run before; the caller clones its space.
     pub(super) fn find(&mut self, program: BlockAddress) -> Option<Box<AddressSpace>> {
         self.starts += 1;
@@ -46,7 +51,7 @@ impl Zygotes {
         if sites > zygote_sites {
             return true;
         }
-        if zygote.memory.layout == memory.layout {
+        if zygote.memory.layout.has_same_code(&memory.layout) {
             zygote.memory.patches.import_counts(&memory.patches);
         }
         false
@@ -68,26 +73,32 @@ impl Zygotes {
 }
 
 impl System {
-    /// Destroys an unused space, unless it becomes the zygote of its program.
-    pub(super) fn retire(&mut self, mut memory: Box<AddressSpace>) {
+    /// Whether the running space, which is about to be unused, becomes the zygote of its program.
+    pub(super) fn keeps_as_zygote(&mut self) -> bool {
         // A debugger's breakpoints may be in its code.
-        if self.thread_table.is_some() {
-            return destroy(&memory);
-        }
-        // When memory is short, no zygote is kept.
-        let is_short = memory::is_paged() || memory::free_pages() < memory::quota_pages() / 4;
-        if is_short {
-            self.others.zygotes.take_all().into_values().for_each(|zygote| destroy(&zygote.memory));
-        } else if let Some(program) = memory.program.filter(|_| self.others.zygotes.gain_by(&memory))
-            && memory.become_zygote().is_ok()
-        {
-            if let Some(replaced) = self.others.zygotes.add(program, memory) {
-                destroy(&replaced);
-            }
-            return;
-        }
-        destroy(&memory);
+        self.thread_table.is_none() && !is_memory_short() && self.others.zygotes.gain_by(&self.memory)
     }
+
+    /// Destroys all zygotes if memory is short. None may be the source of a clone that is yet to be made.
+    pub(super) fn drop_zygotes_if_short(&mut self) {
+        if is_memory_short() {
+            self.others.zygotes.take_all().into_values().for_each(|zygote| destroy(&zygote.memory));
+        }
+    }
+
+    /// Makes an unused space the zygote of its program, in place of an earlier one.
+    pub(super) fn add_zygote(&mut self, mut memory: Box<AddressSpace>) {
+        let program = memory.program.filter(|_| memory.become_zygote().is_ok());
+        let Some(program) = program else { return destroy(&memory) };
+        if let Some(replaced) = self.others.zygotes.add(program, memory) {
+            destroy(&replaced);
+        }
+    }
+}
+
+/// Whether there is too little memory for zygotes.
+fn is_memory_short() -> bool {
+    memory::is_paged() || memory::free_pages() < memory::quota_pages() / 4
 }
 
 fn destroy(memory: &AddressSpace) {

@@ -59,7 +59,7 @@ impl Space {
         self.mounts.iter_mut().find(|mount| mount.slot == slot).map(|mount| &mut mount.source)
     }
 
-    /// The root to run on. Builds it if its content has changed: one table, O(mounts).
+    /// The root on which a CPU runs next. Builds it if its content has changed: one table, O(mounts).
     ///
     /// # Errors
     /// No memory for the table.
@@ -69,7 +69,9 @@ impl Space {
         account: AccountId,
         segment: impl Fn(SegmentIndex) -> &'a Tree,
     ) -> Result<Root, Shortage> {
-        let version = self.mounts.iter().map(|mount| version_of(&mount.source, &segment)).fold(self.version, u64::max);
+        let trees = self.mounts.iter().map(|mount| tree_of(&mount.source, &segment));
+        let version = trees.clone().map(Tree::version).fold(self.version, u64::max);
+        trees.for_each(|tree| tree.note_entry(frames));
         if let Some(cached) = self.root
             && (cached.version == version || frames.rules().omits(OmittedRules::WITHOUT_NEW_ROOT))
         {
@@ -77,10 +79,7 @@ impl Space {
         }
         let table = frames.allocate_table(account, true)?;
         for mount in &self.mounts {
-            let link = match &mount.source {
-                MountSource::Private(tree) => tree.map_in_root(),
-                MountSource::Segment(index) => segment(*index).map_in_root(),
-            };
+            let link = tree_of(&mount.source, &segment).map_in_root();
             frames.arena().store(table, EntryIndex::new(mount.slot), link.0);
         }
         let supervisor = frames.machine().supervisor_entry();
@@ -108,9 +107,9 @@ impl Space {
     }
 }
 
-fn version_of<'a>(source: &MountSource, segment: &impl Fn(SegmentIndex) -> &'a Tree) -> u64 {
+fn tree_of<'a, 'b: 'a>(source: &'a MountSource, segment: &impl Fn(SegmentIndex) -> &'b Tree) -> &'a Tree {
     match source {
-        MountSource::Private(tree) => tree.version(),
-        MountSource::Segment(index) => segment(*index).version(),
+        MountSource::Private(tree) => tree,
+        MountSource::Segment(index) => segment(*index),
     }
 }

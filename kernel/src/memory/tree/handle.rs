@@ -4,8 +4,9 @@
 use super::entry::Entry;
 use super::level::TOP;
 use crate::memory::frames::{Frames, Garbage};
+use crate::memory::rules::OmittedRules;
 use pando_machine::FrameId;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// A tree: the description of 512 GiB of memory. Pages are counted from the start of its slot.
 ///
@@ -19,7 +20,12 @@ pub struct Tree {
     pub(super) version: u64,
     /// Whether a root has mapped the tree since it was created or sealed. Until then no CPU knows any table that it owns.
     pub(super) is_mapped: Cell<bool>,
+    /// Tables that were made since a root with the tree was last entered, or some of them: no CPU knows them.
+    pub(super) fresh: RefCell<Vec<FrameId>>,
 }
+
+/// Tables that a tree remembers as fresh: the paths to pages in some large pages.
+const FRESH_MAX: usize = 32;
 
 impl Tree {
     /// The tree's version: two readings differ if a root must be built anew.
@@ -32,6 +38,23 @@ impl Tree {
     pub(in crate::memory) fn map_in_root(&self) -> Entry {
         self.is_mapped.set(true);
         self.link()
+    }
+
+    /// Notes that a CPU is about to run on a root that maps the tree.
+    pub(in crate::memory) fn note_entry(&self, frames: &Frames) {
+        if !frames.rules().omits(OmittedRules::WITHOUT_ENTRIES) {
+            self.fresh.take();
+        }
+    }
+
+    /// Remembers tables as fresh, from the first ones on: they are the upper ones of a path, which further edits need most. All tables of
+    /// an unmapped tree are unknown to CPUs.
+    pub(super) fn set_fresh(&mut self, mut fresh: Vec<FrameId>) {
+        if self.is_mapped.get() {
+            fresh.truncate(FRESH_MAX);
+            fresh.shrink_to(FRESH_MAX);
+            *self.fresh.get_mut() = fresh;
+        }
     }
 
     /// The entry that links to the tree.
@@ -51,7 +74,8 @@ impl Tree {
         }
         // A sealed tree has no table of its own that a CPU could know.
         self.is_mapped.set(false);
-        Tree { top: self.top, is_sealed: self.is_sealed, version: frames.next_number(), is_mapped: Cell::new(false) }
+        self.fresh.take();
+        Tree { top: self.top, is_sealed: self.is_sealed, version: frames.next_number(), ..Tree::default() }
     }
 
     /// Releases the tree, in steps that [`Frames::reap`] works through.

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use pando_abi::PAGE_SIZE;
-use pando_rt::{hypercall, user};
+use pando_rt::hypercall::{self, NextSpace};
+use pando_rt::user;
 
 use crate::memory::AddressSpace;
 use crate::system::System;
@@ -35,7 +36,7 @@ fn read(system: &System, memory: &AddressSpace, range: Range<u64>) -> Vec<u8> {
     let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
     let switch = |space| {
         if memory.space != system.memory.space {
-            hypercall::space_switch(space).expect("a space is there as long as its memory is");
+            hypercall::space_switch(NextSpace::Existing(space), None).expect("a space is there as long as its memory is");
         }
     };
     switch(memory.space);

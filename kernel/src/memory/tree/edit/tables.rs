@@ -16,7 +16,7 @@ pub(super) struct Edit<'a> {
     pub(super) account: AccountId,
     /// Whether no root has mapped the tree: then no CPU knows any of its own tables.
     pub(super) is_unmapped: bool,
-    /// Tables that the edit has made. No CPU knows them.
+    /// Tables that the edit has made, or earlier ones since the cell was last entered. No CPU knows them.
     pub(super) fresh: Vec<FrameId>,
     /// The shared page that the answer to a write fault has replaced by a copy. The edit still holds it.
     pub(super) replaced: Option<FrameId>,

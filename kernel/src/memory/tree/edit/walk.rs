@@ -62,7 +62,7 @@ impl Tree {
         change: impl EntryChange,
     ) -> Option<FrameId> {
         let before = self.link();
-        let mut edit = Edit { frames, account, is_unmapped: !self.is_mapped.get(), fresh: Vec::new(), replaced: None };
+        let mut edit = Edit { frames, account, is_unmapped: !self.is_mapped.get(), fresh: self.fresh.take(), replaced: None };
         let mut top = match self.top {
             None => edit.table_of(Entry::EMPTY, TOP + 1),
             Some(top) if self.is_sealed => edit.copy_shared(top, TOP),
@@ -72,7 +72,8 @@ impl Tree {
             debug_assert!(pages.start < pages.end && pages.end <= TREE_PAGES);
             edit.walk(&mut top, TOP, pages, change);
         }
-        let replaced = edit.replaced;
+        let Edit { replaced, fresh, .. } = edit;
+        self.set_fresh(fresh);
         self.top = Some(top);
         self.is_sealed = false;
         if self.link() != before {
