@@ -4,7 +4,7 @@
 use crate::api::CellState;
 use crate::arguments::Run;
 use crate::bench::Bench;
-use crate::checkpoint::{Checkpoint, Restore};
+use crate::checkpoint::Checkpoint;
 use crate::client::{AttachOptions, CommitOptions, Exec, InspectOptions, Kill, Logs, RemoveOptions, Sleepers, StopOptions};
 use crate::clone::Clone;
 use crate::completion;
@@ -14,6 +14,7 @@ use crate::help;
 use crate::images;
 use crate::page::Page;
 use crate::pull::PullOptions;
+use crate::restore::Restore;
 use crate::service::Serve;
 use crate::templates;
 use crate::token;
@@ -127,11 +128,13 @@ pub(crate) enum Command {
     /// Run a program in a cell with less memory than it needs, and keep the rest in a swap file
     #[command(override_usage = "pando page [OPTIONS] --memory SIZE --swap FILE PROGRAM [ARGS]...")]
     Page(Page),
-    /// Run a program in a cell, and write its whole state to a directory at intervals, for `pando restore`
-    #[command(override_usage = "pando checkpoint [OPTIONS] --every TIME -o DIR PROGRAM [ARGS]...")]
+    /// Run a program in a cell, and write its whole state to a directory at intervals, for `pando restore`, or let it move there
+    #[command(
+        override_usage = "pando checkpoint [OPTIONS] --every TIME -o DIR PROGRAM [ARGS]...\n       pando checkpoint [OPTIONS] --port PORT PROGRAM [ARGS]..."
+    )]
     Checkpoint(Checkpoint),
-    /// Continue a program from a checkpoint that `pando checkpoint` has written
-    #[command(override_usage = "pando restore [OPTIONS] DIR[@NUMBER]")]
+    /// Continue a program from a checkpoint that `pando checkpoint` has written, or take over a running one
+    #[command(override_usage = "pando restore [OPTIONS] DIR[@NUMBER]\n       pando restore [OPTIONS] ADDR:PORT")]
     Restore(Restore),
     /// Check whether and how Pando runs on this host
     Doctor(Doctor),
