@@ -54,11 +54,6 @@ pub(crate) fn source_address(text: &str) -> Option<(&str, u16)> {
 }
 
 impl MoveOptions {
-    /// Whether the program may move.
-    pub(crate) fn is_movable(&self) -> bool {
-        self.port.is_some()
-    }
-
     /// The options and variables of the cell around a program, and the options of the command in it, if the program may move.
     ///
     /// # Errors
