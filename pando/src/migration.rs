@@ -27,7 +27,7 @@ const TOKEN_FILE_MAX: u64 = 4096;
 pub(crate) struct MoveOptions {
     /// Let another `pando restore ADDR:PORT` take the running program over, at this port of 127.0.0.1 or of ADDR: it continues there at
     /// once, and its memory follows. Nothing is encrypted: use an SSH tunnel to another host
-    #[arg(long, value_name = "[ADDR:]PORT", value_parser = listen_address)]
+    #[arg(long, value_name = "[ADDR:]PORT", conflicts_with = "every", value_parser = listen_address)]
     port: Option<SocketAddr>,
 
     /// Read the token for moves from this file [default: PANDO_TOKEN, or for --port a random one, which is printed]
@@ -54,6 +54,11 @@ pub(crate) fn source_address(text: &str) -> Option<(&str, u16)> {
 }
 
 impl MoveOptions {
+    /// Whether the program may move.
+    pub(crate) fn is_movable(&self) -> bool {
+        self.port.is_some()
+    }
+
     /// The options and variables of the cell around a program, and the options of the command in it, if the program may move.
     ///
     /// # Errors

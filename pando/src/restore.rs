@@ -4,7 +4,7 @@
 use crate::checkpoint::{Origin, cannot_use, check, keep, lock, run, settings};
 use crate::checkpointed_program::{CHECKPOINTS, CellAround, CheckpointedProgram};
 use crate::failure::Failure;
-use crate::migration::{self, MoveCell, MoveOptions, Source, source_address};
+use crate::migration::{self, MoveOptions, Source, source_address};
 use crate::monitor::{absolute_volume, check_directory};
 use crate::run::VIEW_VARIABLE;
 use crate::size::{self, Size};
@@ -110,6 +110,10 @@ impl Restore {
         let wrong = [
             (is_move && self.every.is_some(), "--every: it is for a directory of checkpoints; a program that moves has none"),
             (is_move && self.check, "--check: it is for a directory of checkpoints"),
+            (
+                !is_move && self.moves.is_movable(),
+                "--port: a program with a directory of checkpoints does not move: restore it from the directory elsewhere",
+            ),
             (!is_move && !self.volumes.is_empty(), "-v: a checkpoint has its own volumes; it is for ADDR:PORT"),
         ];
         wrong.into_iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, reason)| Err(Error::other(reason)))
@@ -137,10 +141,8 @@ impl Restore {
         let child = self.create(device, &program)?;
         let settings = settings(device, child, Some(path), (self.every, self.keep))?;
         check(stored.requirements(), &settings.requirements, Origin::Checkpoint)?;
-        let listener = self.moves.listener(&settings.requirements, || Ok(program.clone()))?;
         let (number, pages) = (stored.number(), stored.pages());
-        let mut checkpointer = Checkpointer::restore(device, child, stored, settings)?;
-        listener.into_iter().for_each(|listener| checkpointer.listen(listener));
+        let checkpointer = Checkpointer::restore(device, child, stored, settings)?;
         if self.stats {
             let time = began.elapsed().as_secs_f64() * 1e3;
             diagnostics::note(&format_args!("checkpoint {number} with {pages} pages is restored in {time:.3} ms"));
@@ -180,7 +182,7 @@ impl Restore {
         let mut program = CheckpointedProgram::read(&path)?;
         program.check_volumes(&path)?;
         program.memory = self.memory.map(Size::in_bytes).or(program.memory);
-        let MoveCell { options: around, variables, mut inside } = self.moves.around(&program)?;
+        let mut inside: Vec<OsString> = Vec::new();
         if let Some(every) = self.every {
             inside.extend(["--every".into(), format!("{}ns", every.as_nanos()).into()]);
         }
@@ -189,7 +191,7 @@ impl Restore {
         inside.extend(self.stats.then(|| "--stats".into()));
         let number = number.map(|number| format!("@{number}")).unwrap_or_default();
         inside.push(format!("{CHECKPOINTS}{number}").into());
-        let around = CellAround { directory: Some(&path), options: around, variables };
+        let around = CellAround { directory: Some(&path), ..CellAround::default() };
         Ok(program.start_in_cell("restore", &around, &inside))
     }
 

@@ -33,6 +33,8 @@ pub(super) struct PageSource {
     pub(super) store: Box<dyn PageStore>,
     /// In the order of their numbers.
     places: Vec<PagePlace>,
+    /// Number of pages of the longest one.
+    longest: u32,
     buffer: PageBuffer,
     /// Pages that were given.
     pub(super) given: u64,
@@ -41,7 +43,8 @@ pub(super) struct PageSource {
 impl PageSource {
     /// The pages of a store, which are at these places if they come by themselves.
     pub(super) fn new(store: Box<dyn PageStore>, places: Vec<PagePlace>) -> PageSource {
-        PageSource { store, places, buffer: PageBuffer::default(), given: 0 }
+        let longest = places.iter().map(|place| place.count).max().unwrap_or(0);
+        PageSource { store, places, longest, buffer: PageBuffer::default(), given: 0 }
     }
 
     /// Gives a page that the program needs, and some after it. `false`: it has not come yet.
@@ -69,8 +72,10 @@ impl PageSource {
     pub(super) fn give_arrived(&mut self, device: &CellsDevice, child: HoldingName) -> Result<()> {
         while let Some(pages) = self.store.take_arrived() {
             let end = pages.first.saturating_add((pages.bytes.len() / PAGE_SIZE as usize) as u32);
-            let from = self.places.partition_point(|place| place.first + place.count <= pages.first);
-            for place in self.places[from..].iter().take_while(|place| place.first < end) {
+            // Places overlap if processes share pages.
+            let from = self.places.partition_point(|place| place.first.saturating_add(self.longest) <= pages.first);
+            let near = self.places[from..].iter().take_while(|place| place.first < end);
+            for place in near.filter(|place| place.first + place.count > pages.first) {
                 let (first, last) = (place.first.max(pages.first), (place.first + place.count).min(end));
                 let skipped = (first - pages.first) as usize * PAGE_SIZE as usize;
                 let bytes = &pages.bytes[skipped..][..(last - first) as usize * PAGE_SIZE as usize];

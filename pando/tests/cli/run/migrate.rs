@@ -338,27 +338,52 @@ fn a_silent_destination_halts_the_program_for_a_limited_time() {
     assert!(last.is_some_and(|line| line.trim().parse::<f64>().is_ok()));
 }
 
+/// Has 24 MiB, and forks after its first line of input. Both processes read all of them after the second one.
+const FORK: &str = "import hashlib, os, sys
+data = os.urandom(24 << 20)
+digest = hashlib.sha256(data).hexdigest()
+same = lambda: hashlib.sha256(data).hexdigest() == digest
+print('ready', flush=True)
+sys.stdin.readline()
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    os.read(reader, 1)
+    os._exit(7 if same() else 1)
+print('forked', flush=True)
+sys.stdin.readline()
+os.write(writer, b'x')
+print(same(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))";
+
 #[test]
-fn a_program_with_checkpoints_moves_and_so_does_a_restored_one() {
+fn pages_that_two_processes_share_since_the_move_come_and_move_on() {
     needs_kvm!();
-    let directory = tempfile::tempdir().expect("a directory");
-    let checkpoints = directory.path().join("checkpoints");
-    let path = checkpoints.to_str().expect("it is text");
-    let mut source = Movable::start(&["-m", "512M", "--every", "200ms", "-o", path], &["/usr/bin/python3", "-c", COUNT, "600"]);
-    source.line();
-    while !checkpoints.join("checkpoint-3").exists() {
-        assert!(source.child.try_wait().expect("it is ours").is_none(), "it has ended");
-        thread::yield_now();
-    }
-    drop(source);
-    let mut command = Command::new(PANDO);
-    command.args(["restore", "--port", "0", "--every", "200ms", path]).env("PANDO_TOKEN", TOKEN);
-    let source = Movable::of(command);
-    // It may wait for its input already.
-    let (status, after, errors) = restore(&source.address.clone(), &[]);
-    assert_eq!((status, &errors[..]), (7, ""), "{after}");
-    let (status, before, errors) = source.finish();
-    assert_eq!(status, 123, "{errors}");
-    let whole = before + &after;
-    assert!(counted(600).ends_with(&whole) && whole.ends_with("log True child 0\n"), "{whole}");
+    let mut first = Movable::start(&["-m", "512M"], &["/usr/bin/python3", "-c", FORK]);
+    assert_eq!(first.line(), "ready\n");
+    let relay = Relay::start(&first.address, |kind| if matches!(kind, PAGES | ALL_SENT) { Passage::Hold } else { Passage::Pass });
+    let mut second = Movable::of(restorer(&relay.address, &["--port", "0"]));
+    second.child.stdin.as_mut().expect("it is piped").write_all(b"\n").expect("it reads");
+    assert_eq!(second.line(), "forked\n");
+    // Now no page is left that only one of them needs.
+    let errors = restore(&second.address.clone(), &[]).2;
+    assert!(errors.contains("not all of its pages have come: try again later"), "{errors}");
+    relay.release.send(()).expect("it waits");
+    assert_eq!(first.finish().0, 123);
+    let (status, output, errors) = restore(&second.address.clone(), &[]);
+    assert_eq!((status, &output[..], &errors[..]), (0, "True 7\n", ""));
+    assert_eq!(second.finish().0, 123);
+}
+
+#[test]
+fn a_program_has_either_checkpoints_or_a_port() {
+    let errors = |words: &[&str]| {
+        let outcome = Command::new(PANDO).args(words).stdin(Stdio::null()).output().expect("pando starts");
+        assert!(!outcome.status.success());
+        text(&outcome.stderr).to_owned()
+    };
+    assert!(errors(&["checkpoint", "--port", "0", "--every", "1s", "-o", "/nowhere", "--", "true"]).contains("cannot be used with"));
+    assert!(errors(&["checkpoint", "--", "true"]).contains("--every"));
+    assert!(errors(&["restore", "--port", "0", "/nowhere"]).contains("does not move: restore it from the directory elsewhere"));
+    assert!(errors(&["restore", "--every", "1s", "127.0.0.1:1"]).contains("--every: it is for a directory of checkpoints"));
+    assert!(errors(&["restore", "-v", "/etc/passwd:/a:ro", "/nowhere"]).contains("-v: a checkpoint has its own volumes"));
 }
