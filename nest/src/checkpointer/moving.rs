@@ -29,7 +29,7 @@ impl Checkpointer<'_> {
     /// It is not known whether the program runs there.
     pub(super) fn try_move(&mut self, mut peer: Peer) -> Result<MoveAttempt> {
         let until = Instant::now() + HALT_MAX;
-        // What it wrote before the move is printed here.
+        // Its output from before the move is printed here.
         output::pass_on(self.device, self.child, OutputStream::Output)?;
         let family = match HaltedFamily::halt(self.device, self.child, self.settings.memory) {
             Ok(family) => family,

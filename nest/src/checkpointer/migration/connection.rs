@@ -3,7 +3,7 @@
 
 use super::frame::{Frame, FrameStream, FrameType, PAYLOAD_MAX, broken_protocol, decode_pages, encode};
 use super::listener::MigrationOffer;
-use super::token::{MigrationToken, NONCE, Side, random};
+use super::token::{MigrationSide, MigrationToken, NONCE, random};
 use super::{ALIVE_INTERVAL, GREETING_TIME, HALT_MAX, IMAGE_MAX, NAME_MAX, SILENCE_MAX, WINDOW};
 use crate::checkpointer::image::{FamilyImage, StoredContent};
 use crate::checkpointer::page_store::{ArrivedPages, PageStore};
@@ -22,7 +22,7 @@ const PAGE: usize = PAGE_SIZE as usize;
 /// How long a connection may take.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Frames of pages for which the program is halted, to give it their pages.
-const HALT_FRAMES: usize = 8;
+const HALT_FRAMES: usize = WINDOW / 2;
 
 /// A connection to a source that has made its offer.
 #[derive(Debug)]
@@ -44,10 +44,10 @@ impl MigrationConnection {
         let hello = stream.expect(FrameType::Hello, until)?;
         let theirs: [u8; NONCE] = hello.try_into().map_err(|_| broken_protocol())?;
         let own = random::<NONCE>()?;
-        let answer = [own, token.proof(Side::Destination, [&theirs, &own])].concat();
+        let answer = [own, token.proof(MigrationSide::Destination, [&theirs, &own])].concat();
         stream.send(FrameType::Answer, &answer, until)?;
         let proof = stream.expect(FrameType::Proof, until)?;
-        if !token.is_proof(&proof, Side::Source, [&theirs, &own]) {
+        if !token.is_proof(&proof, MigrationSide::Source, [&theirs, &own]) {
             return Err(Error::other("the process at this address does not have the token"));
         }
         stream.payload_max = PAYLOAD_MAX;

@@ -2,7 +2,7 @@
 //! The port at which a destination asks for the program: one connection at a time, on a thread of its own.
 
 use super::frame::{FrameStream, FrameType, PAYLOAD_MAX, text};
-use super::token::{MigrationToken, NONCE, Side, random};
+use super::token::{MigrationSide, MigrationToken, NONCE, random};
 use super::{GREETING_TIME, MOVE_TIME, NAME_MAX};
 use crate::checkpointer::file::RestoreRequirements;
 use serde::{Deserialize, Serialize};
@@ -113,11 +113,11 @@ impl MigrationListener {
         let answer = stream.expect(FrameType::Answer, until)?;
         let refused = || Error::other("its token is wrong");
         let (nonce, proof) = answer.split_first_chunk::<NONCE>().ok_or_else(refused)?;
-        if !self.token.is_proof(proof, Side::Destination, [&own, nonce]) {
+        if !self.token.is_proof(proof, MigrationSide::Destination, [&own, nonce]) {
             let _ = stream.send(FrameType::Failed, b"the token is wrong", until);
             return Err(refused());
         }
-        stream.send(FrameType::Proof, &self.token.proof(Side::Source, [&own, nonce]), until)?;
+        stream.send(FrameType::Proof, &self.token.proof(MigrationSide::Source, [&own, nonce]), until)?;
         stream.payload_max = NAME_MAX;
         let offer = postcard::to_allocvec(&self.offer).map_err(Error::other)?;
         stream.send(FrameType::Offer, &offer, until)?;

@@ -43,8 +43,8 @@ const MOVE_TIME: Duration = Duration::from_secs(60);
 const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The time of silence after which a peer counts as lost.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Frames of pages on their way that the destination has not asked for: 8 MiB.
-const WINDOW: usize = 32;
+/// Frames of pages on their way that the destination has not asked for: 1 MiB. A page that the program waits for comes after them.
+const WINDOW: usize = 4;
 /// Bytes of the longest image.
 const IMAGE_MAX: usize = 64 << 20;
 /// Bytes of the longest name of a destination.

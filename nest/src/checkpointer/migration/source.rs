@@ -23,6 +23,11 @@ const STARTED_TIME: Duration = Duration::from_secs(10);
 /// The time after which a write that does not go on looks for messages.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The pause before each frame that the destination has not asked for, while it asks for pages: the next one is probably needed soon.
+const NEED_PAUSE: Duration = Duration::from_millis(5);
+/// The time after which it counts as asking no more.
+const NEED_INTERVAL: Duration = Duration::from_millis(50);
+
 /// The reason why a program was not handed over.
 #[derive(Debug)]
 pub(in crate::checkpointer) enum HandOverError {
@@ -132,7 +137,7 @@ struct PageServer<'a> {
 impl PageServer<'_> {
     fn serve(&mut self) -> Result<()> {
         self.stream.socket.set_write_timeout(Some(WRITE_INTERVAL))?;
-        let (mut on_their_way, mut has_more) = (0_usize, true);
+        let (mut on_their_way, mut has_more, mut last_need) = (0_usize, true, Instant::now());
         loop {
             // A page that the program waits for comes first.
             while let Some(frame) = self.stream.next()? {
@@ -145,13 +150,15 @@ impl PageServer<'_> {
                     FrameType::Need => {
                         let piece = number(&frame.payload).and_then(|number| self.pages.piece_of(number));
                         self.send_pages(FrameType::NeededPages, &piece.ok_or_else(broken_protocol)?)?;
+                        last_need = Instant::now();
                     }
                     FrameType::Done => return Ok(()),
                     _ => return Err(broken_protocol()),
                 }
             }
             let sends = has_more && on_their_way < WINDOW;
-            if self.wait(if sends { Duration::ZERO } else { ALIVE_INTERVAL })? {
+            let pause = if last_need.elapsed() < NEED_INTERVAL { NEED_PAUSE } else { Duration::ZERO };
+            if self.wait(if sends { pause } else { ALIVE_INTERVAL })? {
                 self.fill()?;
             } else if !sends {
                 self.write(&encode(FrameType::Alive, &[]))?;

@@ -24,7 +24,7 @@ pub(super) type Nonce = [u8; NONCE];
 
 /// A side of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum MigrationSide {
     Source,
     Destination,
 }
@@ -68,7 +68,7 @@ impl MigrationToken {
     }
 
     /// The proof that a side has the token. `nonces`: the source's and the destination's.
-    pub(super) fn proof(&self, side: Side, nonces: [&Nonce; 2]) -> [u8; NONCE] {
+    pub(super) fn proof(&self, side: MigrationSide, nonces: [&Nonce; 2]) -> [u8; NONCE] {
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(PURPOSE, self.0.as_bytes()));
         hasher.update(&[side as u8]);
         nonces.into_iter().for_each(|nonce| _ = hasher.update(nonce));
@@ -76,7 +76,7 @@ impl MigrationToken {
     }
 
     /// Whether a proof is that of a side. It takes as long for each wrong one.
-    pub(super) fn is_proof(&self, proof: &[u8], side: Side, nonces: [&Nonce; 2]) -> bool {
+    pub(super) fn is_proof(&self, proof: &[u8], side: MigrationSide, nonces: [&Nonce; 2]) -> bool {
         let expected = blake3::Hash::from_bytes(self.proof(side, nonces));
         <[u8; NONCE]>::try_from(proof).is_ok_and(|proof| blake3::Hash::from_bytes(proof) == expected)
     }
@@ -94,19 +94,21 @@ pub(super) fn random<const COUNT: usize>() -> Result<[u8; COUNT]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MigrationToken, Side};
+    use super::{MigrationSide, MigrationToken};
 
     #[test]
     fn a_proof_holds_for_one_token_one_side_and_these_nonces() {
         let token = MigrationToken::random().expect("there are random numbers");
         let other = MigrationToken::random().expect("there are random numbers");
         let nonces = [&[1; 32], &[2; 32]];
-        let proof = token.proof(Side::Destination, nonces);
-        assert!(token.is_proof(&proof, Side::Destination, nonces));
-        assert!(!other.is_proof(&proof, Side::Destination, nonces));
-        assert!(!token.is_proof(&proof, Side::Source, nonces), "it is not sent back");
-        assert!(!token.is_proof(&proof, Side::Destination, [&[1; 32], &[3; 32]]), "it is not used again");
-        assert!(!token.is_proof(&proof[1..], Side::Destination, nonces) && !token.is_proof(b"", Side::Destination, nonces));
+        let proof = token.proof(MigrationSide::Destination, nonces);
+        assert!(token.is_proof(&proof, MigrationSide::Destination, nonces));
+        assert!(!other.is_proof(&proof, MigrationSide::Destination, nonces));
+        assert!(!token.is_proof(&proof, MigrationSide::Source, nonces), "it is not sent back");
+        assert!(!token.is_proof(&proof, MigrationSide::Destination, [&[1; 32], &[3; 32]]), "it is not used again");
+        assert!(
+            !token.is_proof(&proof[1..], MigrationSide::Destination, nonces) && !token.is_proof(b"", MigrationSide::Destination, nonces)
+        );
     }
 
     #[test]

@@ -147,7 +147,7 @@ fn a_program_moves_twice_and_its_nested_cells_with_it() {
     assert_eq!(output + &rest + &after, counted(400) + "through\n");
 }
 
-/// What happens to a frame on its way.
+/// The fate of a frame on its way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Passage {
     Pass,
@@ -275,7 +275,7 @@ fn a_large_program_ends_with_a_message_when_a_page_never_comes() {
 }
 
 #[test]
-fn whoever_lacks_the_token_or_breaks_the_protocol_does_not_disturb_the_program() {
+fn peers_without_the_token_or_with_garbage_do_not_disturb_the_program() {
     needs_kvm!();
     let mut source = Movable::start(&["-m", "512M"], &["/usr/bin/python3", "-c", COUNT, "600"]);
     let first = source.line();
