@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The destination of a migration: the connection to the source, which is the store of the program's pages.
 
-use super::frame::{Frame, FrameStream, FrameType, PAYLOAD_MAX, broken_protocol, decode_pages, encode};
+use super::frame::{Frame, FrameStream, FrameType, PAYLOAD_MAX, broken_protocol, decode_pages, encode, left};
 use super::listener::MigrationOffer;
 use super::token::{MigrationSide, MigrationToken, NONCE, random};
 use super::{ALIVE_INTERVAL, GREETING_TIME, HALT_MAX, IMAGE_MAX, NAME_MAX, SILENCE_MAX, WINDOW};
@@ -9,7 +9,7 @@ use crate::checkpointer::image::{FamilyImage, StoredContent};
 use crate::checkpointer::page_store::{ArrivedPages, PageStore};
 use pando_abi::PAGE_SIZE;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{Error, ErrorKind, Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -366,8 +366,14 @@ impl PageStore for MovedProgram {
     }
 
     fn finish(&mut self) {
-        if self.descriptor().is_some() {
-            self.send(FrameType::Done, &[]);
+        if self.descriptor().is_none() {
+            return;
         }
+        self.send(FrameType::Done, &[]);
+        // A connection that is closed with unread bytes is reset, and the source might not see the frame.
+        let until = Instant::now() + GREETING_TIME;
+        while left(until).and_then(|time| self.stream.socket.set_read_timeout(Some(time))).is_ok()
+            && self.stream.socket.read(&mut [0; PAGE]).is_ok_and(|count| count > 0)
+        {}
     }
 }

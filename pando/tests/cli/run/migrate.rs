@@ -135,6 +135,8 @@ fn a_program_moves_twice_and_its_nested_cells_with_it() {
     let options = ["-m", "1G", "--nest", "4", "-e", "PATH=/opt:/usr/bin:/bin", "-v", &volume];
     let mut first = Movable::start(&options, &["sh", "-c", script, COUNT]);
     let mut output = first.line();
+    let (status, _, errors) = restore(&first.address.clone(), &[]);
+    assert!(status == 125 && errors.contains(&format!("show them here as well, with -v {volume}")), "{errors}");
     let second = Movable::of(restorer(&first.address, &["--port", "0", "-v", &volume]));
     // The first one ends when the second one has all pages.
     let (status, rest, errors) = first.finish();
