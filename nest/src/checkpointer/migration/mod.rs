@@ -24,6 +24,8 @@ mod frame;
 mod listener;
 mod moving_pages;
 mod source;
+#[cfg(test)]
+mod tests;
 mod token;
 
 pub use connection::MigrationConnection;
