@@ -26,7 +26,7 @@ const TOKEN_FILE_MAX: u64 = 4096;
 #[derive(Debug, Args)]
 pub(crate) struct MoveOptions {
     /// Let another `pando restore ADDR:PORT` take the running program over, at this port of 127.0.0.1 or of ADDR: it continues there at
-    /// once, and its memory follows. Nothing is encrypted: use an SSH tunnel to another host
+    /// once, and its memory follows. This process then ends with status 123. Nothing is encrypted: use an SSH tunnel to another host
     #[arg(long, value_name = "[ADDR:]PORT", conflicts_with = "every", value_parser = listen_address)]
     port: Option<SocketAddr>,
 

@@ -20,13 +20,15 @@ pub(super) enum MoveAttempt {
     TryAgain { peer: Peer, error: Error },
     /// The program continues here.
     Failed(Error),
+    /// The program has ended here, and whether it runs there is not known.
+    Unknown(Error),
 }
 
 impl Checkpointer<'_> {
     /// Tries to move the halted child to another process. It stays halted.
     ///
     /// # Errors
-    /// It is not known whether the program runs there.
+    /// A stream failed, or the device does not allow it.
     pub(super) fn try_move(&mut self, mut peer: Peer) -> Result<MoveAttempt> {
         let until = Instant::now() + HALT_MAX;
         // Its output from before the move is printed here.
@@ -59,7 +61,7 @@ impl Checkpointer<'_> {
                     "the connection broke while the program was handed over to {destination}: {error}; it has ended here, and goes on there \
                      if the connection broke after its start"
                 );
-                return Err(Error::new(error.kind(), text));
+                return Ok(MoveAttempt::Unknown(Error::new(error.kind(), text)));
             }
             Err(HandOverError::Before(error)) => error,
         };

@@ -158,7 +158,7 @@ impl<'a> Checkpointer<'a> {
                 served = ServedHalt::Snapshot(cells.map(|cells| Snapshot { cells, pause: since.elapsed() }));
             } else if let Some((peer, _)) = requests.peer.take() {
                 let attempt = self.try_move(peer)?;
-                if matches!(attempt, MoveAttempt::Moved { .. }) {
+                if matches!(attempt, MoveAttempt::Moved { .. } | MoveAttempt::Unknown(_)) {
                     return Ok(Some(ServedHalt::Move(attempt)));
                 }
                 served = ServedHalt::Move(attempt);
@@ -281,6 +281,7 @@ impl Requests {
                 peer.refuse(&error);
                 report(CheckpointEvent::NotMoved { error: &error });
             }
+            MoveAttempt::Unknown(error) => return Err(error),
             MoveAttempt::Failed(error) => report(CheckpointEvent::NotMoved { error: &error }),
         }
         Ok(None)

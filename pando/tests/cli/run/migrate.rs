@@ -16,6 +16,7 @@ const TOKEN: &str = "a token of the tests, which is no secret";
 /// Types of the frames of a move.
 const PAGES: u8 = 8;
 const READY: u8 = 10;
+const HAND_OVER: u8 = 11;
 const STARTED: u8 = 12;
 const ALL_SENT: u8 = 15;
 
@@ -274,6 +275,26 @@ fn a_large_program_ends_with_a_message_when_a_page_never_comes() {
     let (status, output, errors) = source.finish();
     assert_eq!((status, &output[..]), (125, ""), "it does not run twice");
     assert!(errors.contains("and the connection broke before all of its pages were sent"), "{errors}");
+}
+
+#[test]
+fn a_program_whose_handover_is_not_confirmed_never_runs_twice() {
+    needs_kvm!();
+    let cuts: [fn(u8) -> Passage; 2] = [
+        |kind| if kind == HAND_OVER { Passage::Cut } else { Passage::Pass },
+        |kind| if kind == STARTED { Passage::Cut } else { Passage::Pass },
+    ];
+    for cut in cuts {
+        let mut source = Movable::start(&["-m", "512M"], &["/usr/bin/python3", "-c", COUNT, "600"]);
+        let first = source.line();
+        let relay = Relay::start(&source.address, cut);
+        let (status, after, errors) = restore(&relay.address, &[]);
+        assert_eq!(status, 125, "{errors}");
+        let (status, before, errors) = source.finish();
+        assert_eq!(status, 125, "{errors}");
+        assert!(errors.contains("the connection broke while the program was handed over to "), "{errors}");
+        assert!(counted(600).starts_with(&format!("{first}{before}{after}")), "{before}{after}");
+    }
 }
 
 #[test]
