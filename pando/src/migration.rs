@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 /// The variable with the token.
-const TOKEN: &str = "PANDO_TOKEN";
+const TOKEN: &str = "PANDO_MOVE_TOKEN";
 /// The variable with the description of the program in the cell around it.
 const PROGRAM: &str = "PANDO_PROGRAM";
 /// The port in the cell around the program.
@@ -30,7 +30,7 @@ pub(crate) struct MoveOptions {
     #[arg(long, value_name = "[ADDR:]PORT", conflicts_with = "every", value_parser = listen_address)]
     port: Option<SocketAddr>,
 
-    /// Read the token for moves from this file [default: PANDO_TOKEN, or for --port a random one, which is printed]
+    /// Read the token for moves from this file [default: PANDO_MOVE_TOKEN, or for --port a random one, which is printed]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
 
@@ -112,7 +112,7 @@ impl MoveOptions {
     /// # Errors
     /// There is none.
     pub(crate) fn token(&self) -> Result<MigrationToken> {
-        let missing = "there is no token: set PANDO_TOKEN to the one that the source has printed, or give --token-file";
+        let missing = "there is no token: set PANDO_MOVE_TOKEN to the one that the source has printed, or give --token-file";
         self.given_token()?.ok_or_else(|| Error::other(missing))
     }
 

@@ -57,7 +57,7 @@ impl Movable {
     /// Starts `pando checkpoint` of a program, whose input does not end.
     fn start(options: &[&str], program: &[&str]) -> Movable {
         let mut command = Command::new(PANDO);
-        command.args(["checkpoint", "--port", "0"]).args(options).arg("--").args(program).env("PANDO_TOKEN", TOKEN);
+        command.args(["checkpoint", "--port", "0"]).args(options).arg("--").args(program).env("PANDO_MOVE_TOKEN", TOKEN);
         Movable::of(command)
     }
 
@@ -98,7 +98,7 @@ impl Movable {
 /// The command that takes a program over.
 fn restorer(address: &str, options: &[&str]) -> Command {
     let mut command = Command::new(PANDO);
-    command.arg("restore").args(options).arg(address).env("PANDO_TOKEN", TOKEN).stdin(Stdio::null());
+    command.arg("restore").args(options).arg(address).env("PANDO_MOVE_TOKEN", TOKEN).stdin(Stdio::null());
     command
 }
 
@@ -308,12 +308,12 @@ fn peers_without_the_token_or_with_garbage_do_not_disturb_the_program() {
         assert_eq!(outcome.status.code(), Some(125));
         text(&outcome.stderr).to_owned()
     };
-    let errors = refused(restorer(&address, &[]).env("PANDO_TOKEN", "another token, also of the tests"));
+    let errors = refused(restorer(&address, &[]).env("PANDO_MOVE_TOKEN", "another token, also of the tests"));
     assert!(errors.ends_with("the token is wrong\n"), "{errors}");
-    let errors = refused(restorer(&address, &[]).env_remove("PANDO_TOKEN"));
-    assert!(errors.contains("there is no token: set PANDO_TOKEN"), "{errors}");
-    let errors = refused(restorer(&address, &[]).env("PANDO_TOKEN", "short"));
-    assert!(errors.contains("PANDO_TOKEN: a token has 16 to 1024 characters"), "{errors}");
+    let errors = refused(restorer(&address, &[]).env_remove("PANDO_MOVE_TOKEN"));
+    assert!(errors.contains("there is no token: set PANDO_MOVE_TOKEN"), "{errors}");
+    let errors = refused(restorer(&address, &[]).env("PANDO_MOVE_TOKEN", "short"));
+    assert!(errors.contains("PANDO_MOVE_TOKEN: a token has 16 to 1024 characters"), "{errors}");
     for garbage in [&b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..], &[0xff; 4096], &[1, 0, 0, 0, 16], b""] {
         let mut socket = TcpStream::connect(&address).expect("it listens");
         // It may be closed already.
