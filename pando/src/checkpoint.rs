@@ -61,6 +61,9 @@ pub(crate) struct Checkpoint {
 /// # Errors
 /// The directory has checkpoints, the cell cannot be made, or a stream failed.
 pub(crate) fn checkpoint(options: &Checkpoint) -> std::result::Result<u8, Failure> {
+    if options.moves.has_token_file() && !options.moves.is_movable() {
+        return Err(Failure::Nested(Error::other("--token-file: it is for --port")));
+    }
     let Some(device) = nested::device()? else {
         return Err(Failure::Nested(start_in_cell(options).unwrap_or_else(|error| error)));
     };
@@ -92,9 +95,18 @@ pub(crate) fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &Os
             pause.as_secs_f64() * 1e3
         )),
         CheckpointEvent::Written { .. } => {}
-        CheckpointEvent::NotMoved { error } => {
-            diagnostics::problem(&format_args!("the program was not moved, and goes on here: {}", host::plain(error)));
+        CheckpointEvent::TakenOver { time } if has_stats => {
+            diagnostics::note(&format_args!("the program has moved here in {:.3} ms", time.as_secs_f64() * 1e3));
         }
+        CheckpointEvent::TakenOver { .. } => {}
+        CheckpointEvent::NotMoved { error } => diagnostics::problem(&format_args!(
+            "the program was not moved, and goes on here: {}; it can still be moved with `pando restore`",
+            host::plain(error)
+        )),
+        CheckpointEvent::InterruptedWhileSending { destination } => diagnostics::note(&format_args!(
+            "the program has moved to {destination}, and needs pages that are still here: press Ctrl-C twice within a second to end this \
+             process, and the program when it needs one"
+        )),
         CheckpointEvent::PagesLost { reason } => diagnostics::problem(&format_args!(
             "the connection to the source is broken: {reason}; the program goes on until it needs a page that has not come"
         )),
@@ -107,7 +119,8 @@ pub(crate) fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &Os
                 _ => "",
             };
             diagnostics::problem(&format_args!(
-                "cannot write checkpoint {number}: {}{advice}; the program goes on, and the earlier checkpoints count",
+                "cannot write checkpoint {number}: {}{advice}; the program goes on, the earlier checkpoints count, and the next one is tried \
+                 when it is due",
                 host::plain(error)
             ));
         }

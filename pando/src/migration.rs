@@ -54,6 +54,11 @@ pub(crate) fn source_address(text: &str) -> Option<(&str, u16)> {
 }
 
 impl MoveOptions {
+    /// Whether a file with a token is given.
+    pub(crate) fn has_token_file(&self) -> bool {
+        self.token_file.is_some()
+    }
+
     /// Whether the program may move.
     pub(crate) fn is_movable(&self) -> bool {
         self.port.is_some()

@@ -12,14 +12,18 @@ use crate::{diagnostics, nested, options};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use pando_abi::{HoldingName, PAGE_SIZE};
-use pando_machine::CellsDevice;
+use pando_machine::{CellsDevice, PageCount};
 use pando_manager::host;
+use pando_manager::limits::Limits;
 use pando_nest::checkpointer::{CheckpointDirectory, Checkpointer};
 use std::ffi::{OsStr, OsString};
 use std::io::{Error, Result};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// Nested cells that a program which moves here may have without an option.
+const NEST_DEFAULT_MAX: u32 = 64;
 
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
@@ -32,7 +36,8 @@ pub(crate) struct Restore {
     #[arg(long, value_name = "TIME", value_parser = size::duration)]
     every: Option<Duration>,
 
-    /// Limit the memory of the program and its monitor: bytes, or with K, M, G or T [default: as for `pando checkpoint`]
+    /// Limit the memory of the program and its monitor: bytes, or with K, M, G or T [default: as for `pando checkpoint`; with
+    /// ADDR:PORT up to a quarter of this host's]
     #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = options::memory)]
     memory: Option<Size>,
 
@@ -51,6 +56,10 @@ pub(crate) struct Restore {
     /// With ADDR:PORT, the files that the program sees, as they were given to `pando checkpoint` (repeatable)
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL:MODE", value_parser = OsStringValueParser::new().try_map(options::unchanging_volume))]
     volumes: Vec<OsString>,
+
+    /// With ADDR:PORT, let the program have this many nested cells [default: as at its source, up to 64]
+    #[arg(long, value_name = "NUMBER")]
+    nest: Option<u32>,
 
     #[command(flatten)]
     moves: MoveOptions,
@@ -115,6 +124,8 @@ impl Restore {
                 "--port: a program with a directory of checkpoints does not move: restore it from the directory elsewhere",
             ),
             (!is_move && !self.volumes.is_empty(), "-v: a checkpoint has its own volumes; it is for ADDR:PORT"),
+            (!is_move && self.moves.has_token_file(), "--token-file: it is for ADDR:PORT"),
+            (!is_move && self.nest.is_some(), "--nest: a checkpoint has its own number; it is for ADDR:PORT"),
         ];
         wrong.into_iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, reason)| Err(Error::other(reason)))
     }
@@ -154,22 +165,50 @@ impl Restore {
     fn receive<'a>(&self, device: &'a CellsDevice, source: (&str, u16)) -> Result<(Checkpointer<'a>, CheckpointedProgram)> {
         let connection = migration::connect(source, &self.moves.token()?)?;
         let offer = connection.offer();
-        let program: CheckpointedProgram =
+        let mut program: CheckpointedProgram =
             serde_json::from_str(&offer.program).map_err(|error| Error::other(format!("the offer of the source is invalid: {error}")))?;
+        // Otherwise the `pando` on the host has done it, whose limit the cell around has.
+        match (std::env::var_os(VIEW_VARIABLE), self.nest) {
+            (Some(_), Some(nest)) => program.nest = nest,
+            (Some(_), None) => {}
+            (None, _) => self.limit(&mut program)?,
+        }
         let child = self.create(device, &program)?;
         let settings = settings(device, child, None, (None, None))?;
         check(&offer.requirements, &settings.requirements, Origin::Source)?;
         let listener = self.moves.listener(&settings.requirements, || Ok(program.clone()))?;
         let name = self.own_name.clone().unwrap_or_else(migration::own_name);
-        let began = Instant::now();
         let mut checkpointer = Checkpointer::receive(device, child, (connection, &name), settings)
             .map_err(|error| Error::new(error.kind(), format!("the program has not moved here: {}", host::plain(&error))))?;
         listener.into_iter().for_each(|listener| checkpointer.listen(listener));
-        if self.stats {
-            let time = began.elapsed().as_secs_f64() * 1e3;
-            diagnostics::note(&format_args!("the program has moved here in {time:.3} ms"));
-        }
         Ok((checkpointer, program))
+    }
+
+    /// Limits what a source chooses for this host: without options, its program gets no more than any other.
+    fn limit(&self, program: &mut CheckpointedProgram) -> Result<()> {
+        let most = Limits::default().memory();
+        match (self.memory, program.memory) {
+            (Some(memory), _) => program.memory = Some(memory.in_bytes()),
+            (None, Some(memory)) if memory.div_ceil(PAGE_SIZE) > most.0 => {
+                let memory = PageCount(memory.div_ceil(PAGE_SIZE));
+                return Err(Error::other(format!(
+                    "the program has {memory} of memory at its source, and a cell gets {most} here by default: choose a limit with -m SIZE"
+                )));
+            }
+            (None, _) => {}
+        }
+        match self.nest {
+            Some(nest) => program.nest = nest,
+            None if program.nest > NEST_DEFAULT_MAX => {
+                return Err(Error::other(format!(
+                    "the program may have {} nested cells at its source, and up to {NEST_DEFAULT_MAX} here by default: choose a number with \
+                     --nest NUMBER",
+                    program.nest
+                )));
+            }
+            None => {}
+        }
+        Ok(())
     }
 
     /// Replaces this process by the same command in a cell. Returns the error if that fails.
@@ -209,7 +248,7 @@ impl Restore {
         }
         let text = |volume: OsString| volume.into_string().map_err(|volume| Error::other(format!("`{}` is not UTF-8", volume.display())));
         program.volumes = self.volumes.iter().map(|volume| text(absolute_volume(volume)?)).collect::<Result<_>>()?;
-        program.memory = self.memory.map(Size::in_bytes).or(program.memory);
+        self.limit(&mut program)?;
         let mut around = found.around(&token);
         let own = self.moves.around(&program)?;
         around.options.extend(own.options);
@@ -217,6 +256,7 @@ impl Restore {
         let mut inside = own.inside;
         inside.extend(self.stats.then(|| "--stats".into()));
         inside.push(format!("--own-name={}", migration::own_name()).into());
+        inside.push(format!("--nest={}", program.nest).into());
         inside.extend(around.inside);
         let around = CellAround { directory: None, options: around.options, variables: around.variables };
         Ok(program.start_in_cell("restore", &around, &inside))

@@ -23,7 +23,7 @@ mod snapshot;
 
 pub use directory::{CheckpointDirectory, StoredCheckpoint};
 pub use file::RestoreRequirements;
-pub use migration::{HALT_MAX, MigrationConnection, MigrationListener, MigrationOffer, MigrationToken};
+pub use migration::{MigrationConnection, MigrationListener, MigrationOffer, MigrationToken};
 pub use snapshot::CheckpointSize;
 
 use family::HaltedFamily;
@@ -78,6 +78,11 @@ pub enum CheckpointEvent<'a> {
         /// The reason.
         error: &'a Error,
     },
+    /// The program has moved here, and runs.
+    TakenOver {
+        /// The time since it was asked for.
+        time: Duration,
+    },
     /// The program was not handed over to another process. It goes on here.
     NotMoved {
         /// The reason.
@@ -87,6 +92,11 @@ pub enum CheckpointEvent<'a> {
     PagesLost {
         /// The reason.
         reason: &'a str,
+    },
+    /// The program has moved, and Ctrl-C was pressed while the destination still needs pages from here.
+    InterruptedWhileSending {
+        /// The name of the destination.
+        destination: &'a str,
     },
     /// Checkpoints that are not to be kept could not be removed.
     NotRemoved {
@@ -175,8 +185,8 @@ impl<'a> Checkpointer<'a> {
         Ok(checkpointer)
     }
 
-    /// A checkpointer of a child that has not started, and which takes over a program that moves. `name` is this process's, for the user
-    /// of the source. The program is this process's if there is no error.
+    /// A checkpointer of a child that has not started, and which takes over a program that moves when it runs. `name` is this process's,
+    /// for the user of the source.
     ///
     /// # Errors
     /// The source refuses, the kernel refuses the image, or the connection is broken.
@@ -191,7 +201,6 @@ impl<'a> Checkpointer<'a> {
         let built = restore::build(device, child, &mut moved);
         let built = built.and_then(|nested| Ok((nested, page_source::places(moved.image(), child)?)));
         let (nested, places) = built.inspect_err(|error| moved.refuse(error))?;
-        moved.take_over()?;
         checkpointer.nested = nested;
         checkpointer.pages = Some(PageSource::new(Box::new(moved), places));
         Ok(checkpointer)
@@ -214,11 +223,13 @@ impl<'a> Checkpointer<'a> {
     /// The device does not allow it, a stream failed, a page of a restored program cannot be read, or the connection to the process to
     /// which the program has moved is broken.
     pub fn run(&mut self, interrupted: &AtomicBool, report: EventSink<'_>) -> Result<ProgramEnd> {
-        restore::start(self.device, std::mem::take(&mut self.nested))?;
-        self.device.run(self.child)?;
         let (woken, waker) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
         let peers = self.listener.take().map(|listener| listener.start(waker.try_clone()?)).transpose()?;
+        self.start()?;
+        if let Some(time) = self.pages.as_ref().and_then(|pages| pages.store.time_since_request()) {
+            report(CheckpointEvent::TakenOver { time });
+        }
         let end = thread::scope(|scope| self.serve(scope, interrupted, (&woken, &waker), peers, report));
         if let Some(pages) = &mut self.pages {
             pages.store.finish();
@@ -226,9 +237,21 @@ impl<'a> Checkpointer<'a> {
         end
     }
 
+    /// Starts the child and all cells below it. A program that moves is taken over last, when nothing but the start may fail.
+    fn start(&mut self) -> Result<()> {
+        if let Some(pages) = &mut self.pages {
+            pages.store.take_over()?;
+        }
+        let started = restore::start(self.device, std::mem::take(&mut self.nested)).and_then(|()| self.device.run(self.child));
+        match &mut self.pages {
+            Some(pages) => pages.store.confirm_start(started),
+            None => started,
+        }
+    }
+
     /// Clones the halted child and all cells below it.
     fn clone_family(&self) -> Result<Vec<(MemberRecord, HoldingName)>> {
-        HaltedFamily::halt(self.device, self.child, self.settings.memory)?.clone_cells()
+        HaltedFamily::halt(self.device, self.child, self.settings.memory, None)?.clone_cells()
     }
 
     /// Writes the checkpoint of a snapshot on a thread.

@@ -3,7 +3,7 @@
 
 use super::Checkpointer;
 use super::family::HaltedFamily;
-use super::migration::{HALT_MAX, HandOverError, MovedFamily, Peer, hand_over};
+use super::migration::{HANDOVER_TIMEOUT, HandOverError, MovedFamily, Peer, hand_over, left};
 use crate::output::{self, OutputStream};
 use std::io::{Error, ErrorKind, Result};
 use std::time::Instant;
@@ -30,10 +30,12 @@ impl Checkpointer<'_> {
     /// # Errors
     /// A stream failed, or the device does not allow it.
     pub(super) fn try_move(&mut self, mut peer: Peer) -> Result<MoveAttempt> {
-        let until = Instant::now() + HALT_MAX;
+        let until = Instant::now() + HANDOVER_TIMEOUT;
         // Its output from before the move is printed here.
         output::pass_on(self.device, self.child, OutputStream::Output)?;
-        let family = match HaltedFamily::halt(self.device, self.child, self.settings.memory) {
+        // A reader that is slow has used up the time.
+        let family = left(until).and_then(|_| HaltedFamily::halt(self.device, self.child, self.settings.memory, Some(until)));
+        let family = match family {
             Ok(family) => family,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(MoveAttempt::TryAgain { peer, error }),
             Err(error) => {
@@ -58,8 +60,8 @@ impl Checkpointer<'_> {
             Err(HandOverError::Unknown(error)) => {
                 self.device.give_up(self.child)?;
                 let text = format!(
-                    "the connection broke while the program was handed over to {destination}: {error}; it has ended here, and goes on there \
-                     if the connection broke after its start"
+                    "the connection broke while the program was handed over to {destination}: {error}; it has ended here, because it \
+                     may have been started there"
                 );
                 return Ok(MoveAttempt::Unknown(Error::new(error.kind(), text)));
             }

@@ -8,7 +8,9 @@ use super::restore::{can_wait_for, tree_place};
 use pando_abi::watch::state;
 use pando_abi::{HoldingName, PAGE_SIZE};
 use pando_machine::{CellsDevice, PageBuffer};
+use rustix::system::sysinfo;
 use std::io::{Error, ErrorKind, Result};
+use std::ops::Range;
 
 /// Pages that a fault reads at most.
 const READ_AHEAD: usize = 64;
@@ -16,6 +18,9 @@ const READ_AHEAD: usize = 64;
 const BITMAP_BYTES: usize = 1 << 16;
 /// Swap numbers that such a bitmap has.
 const BITMAP_NUMBERS: u32 = BITMAP_BYTES as u32 * 8;
+
+/// The part of the memory that is not filled with pages for which the program does not wait.
+const RESERVED_PART: u64 = 32;
 
 /// Where pages of an image are in the program's cell, unless the program has moved them.
 #[derive(Clone, Copy, Debug)]
@@ -65,29 +70,63 @@ impl PageSource {
         }
     }
 
-    /// Gives the halted program pages that have come without its need, and finds out which ones it still lacks, if that is due.
+    /// Gives the halted program pages that have come without its need, and finds out which ones it still lacks, if that is due. Pages that
+    /// several processes share are kept instead: each process would get a copy.
     ///
     /// # Errors
     /// The kernel refuses it.
     pub(super) fn give_arrived(&mut self, device: &CellsDevice, child: HoldingName) -> Result<()> {
-        while let Some(pages) = self.store.take_arrived() {
+        while self.has_memory() {
+            let Some(pages) = self.store.take_arrived() else { break };
             let end = pages.first.saturating_add((pages.bytes.len() / PAGE_SIZE as usize) as u32);
-            // Places overlap if processes share pages.
-            let from = self.places.partition_point(|place| place.first.saturating_add(self.longest) <= pages.first);
-            let near = self.places[from..].iter().take_while(|place| place.first < end);
-            for place in near.filter(|place| place.first + place.count > pages.first) {
-                let (first, last) = (place.first.max(pages.first), (place.first + place.count).min(end));
-                let skipped = (first - pages.first) as usize * PAGE_SIZE as usize;
-                let bytes = &pages.bytes[skipped..][..(last - first) as usize * PAGE_SIZE as usize];
-                let address = place.address + u64::from(first - place.first) * PAGE_SIZE;
-                self.given += give_at(device, place.space, address, (first, bytes), &mut self.buffer)?;
+            let (parts, has_shared) = unshared_parts(&self.places, self.longest, pages.first..end);
+            for (place, numbers) in parts {
+                let bytes = |number: u32| (number - pages.first) as usize * PAGE_SIZE as usize;
+                let address = place.address + u64::from(numbers.start - place.first) * PAGE_SIZE;
+                let content = &pages.bytes[bytes(numbers.start)..bytes(numbers.end)];
+                self.given += give_at(device, place.space, address, (numbers.start, content), &mut self.buffer)?;
+            }
+            if has_shared {
+                self.store.keep(pages);
             }
         }
-        if self.store.wants_missing() {
-            self.store.keep_only(missing(device, child, self.store.next_page())?);
+        if self.store.needs_missing() {
+            self.store.request_all(missing(device, child, self.store.next_page())?);
         }
         Ok(())
     }
+
+    /// Whether there is memory for pages that the program does not wait for: a part of it stays free for the program.
+    pub(super) fn has_memory(&self) -> bool {
+        let info = sysinfo();
+        info.freeram >= info.totalram / RESERVED_PART
+    }
+}
+
+/// The parts of pages with consecutive numbers that are at one place each, and whether others are at several places.
+fn unshared_parts(places: &[PagePlace], longest: u32, pages: Range<u32>) -> (Vec<(PagePlace, Range<u32>)>, bool) {
+    // Places overlap if processes share pages.
+    let from = places.partition_point(|place| place.first.saturating_add(longest) <= pages.start);
+    let near = places[from..].iter().take_while(|place| place.first < pages.end);
+    let near: Vec<(PagePlace, Range<u32>)> = near
+        .map(|place| (*place, place.first.max(pages.start)..(place.first + place.count).min(pages.end)))
+        .filter(|(_, numbers)| !numbers.is_empty())
+        .collect();
+    let is_unshared = |number: u32| near.iter().filter(|(_, numbers)| numbers.contains(&number)).count() == 1;
+    let (mut parts, mut has_shared) = (Vec::new(), false);
+    for (place, numbers) in &near {
+        let mut next = numbers.start;
+        while next < numbers.end {
+            let end = (next..numbers.end).find(|number| !is_unshared(*number)).unwrap_or(numbers.end);
+            if next < end {
+                parts.push((*place, next..end));
+            }
+            let shared_end = (end..numbers.end).find(|number| is_unshared(*number)).unwrap_or(numbers.end);
+            has_shared |= end < shared_end;
+            next = shared_end;
+        }
+    }
+    (parts, has_shared)
 }
 
 /// Gives pages that the program may have been given already, moved or unmapped. Returns their number.
@@ -144,4 +183,28 @@ pub(super) fn places(image: &FamilyImage, child: HoldingName) -> Result<Vec<Page
     }
     places.sort_unstable_by_key(|place| place.first);
     Ok(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PagePlace, unshared_parts};
+
+    fn place(first: u32, count: u32, space: u64) -> PagePlace {
+        PagePlace { first, count, space, address: 0 }
+    }
+
+    #[test]
+    fn pages_that_several_processes_share_are_not_given_in_the_background() {
+        // Two processes share 40 to 59, and each has pages of its own.
+        let places = [place(0, 60, 1), place(40, 20, 2), place(60, 40, 2), place(200, 10, 1)];
+        let parts = |pages| {
+            let (parts, has_shared) = unshared_parts(&places, 60, pages);
+            (parts.into_iter().map(|(place, numbers)| (place.space, numbers)).collect::<Vec<_>>(), has_shared)
+        };
+        assert_eq!(parts(0..64), (vec![(1, 0..40), (2, 60..64)], true));
+        assert_eq!(parts(0..40), (vec![(1, 0..40)], false));
+        assert_eq!(parts(42..50), (vec![], true));
+        assert_eq!(parts(64..128), (vec![(2, 64..100)], false));
+        assert_eq!(parts(128..192), (vec![], false));
+    }
 }

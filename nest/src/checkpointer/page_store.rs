@@ -6,7 +6,7 @@ use super::image::FamilyImage;
 use std::fmt::Debug;
 use std::io::Result;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Pages with consecutive numbers that have arrived by themselves.
 #[derive(Debug)]
@@ -42,9 +42,28 @@ pub(super) trait PageStore: Debug {
         None
     }
 
-    /// The time at which a page that the program waits for counts as lost.
+    /// The time at which the silence of its source counts as a loss.
     fn deadline(&self) -> Option<Instant> {
         None
+    }
+
+    /// Notes that nothing has come until now.
+    fn check_silence(&mut self) {}
+
+    /// Gets the right to run the program, whose cell is built. The program is this process's if there is no error.
+    ///
+    /// # Errors
+    /// The program continues elsewhere.
+    fn take_over(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Notes whether the program was started after [`PageStore::take_over`], and returns it.
+    ///
+    /// # Errors
+    /// The program was not started.
+    fn confirm_start(&mut self, started: Result<()>) -> Result<()> {
+        started
     }
 
     /// Receives pages that have come, after the descriptor was readable.
@@ -60,13 +79,25 @@ pub(super) trait PageStore: Debug {
         None
     }
 
-    /// Whether [`PageStore::keep_only`] is due.
-    fn wants_missing(&self) -> bool {
+    /// Keeps pages that have arrived until the program needs them.
+    fn keep(&mut self, _pages: ArrivedPages) {}
+
+    /// Whether [`PageStore::request_all`] is due.
+    fn needs_missing(&self) -> bool {
         false
     }
 
-    /// Requests the pages that the halted program still lacks: those with these numbers.
-    fn keep_only(&mut self, _missing: Vec<u32>) {}
+    /// Requests the pages that the halted program still lacks, those with these numbers, and forgets others that are kept.
+    fn request_all(&mut self, _missing: Vec<u32>) {}
+
+    /// Requests the next page of [`PageStore::request_all`], or ends the transfer, unless a request is under way. Called while there is
+    /// memory for it.
+    fn request_next(&mut self) {}
+
+    /// The time since the program was asked for at its source, if it has one.
+    fn time_since_request(&self) -> Option<Duration> {
+        None
+    }
 
     /// The reason why no further pages will come, if some are missing.
     fn lost(&self) -> Option<&str> {

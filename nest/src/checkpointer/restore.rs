@@ -2,7 +2,7 @@
 //! The cell of a restored program: it is built from an image without reading its pages, except for the libOS's. The program gets the
 //! others when it needs them, as from a pager.
 
-use super::family::{HALT_MAX, STATE_INTERVAL};
+use super::family::{MEMBER_HALT_MAX, STATE_INTERVAL};
 use super::image::{CellImage, MemberRecord, MemberRunState, StoredContent, StoredExtent, mapped_at};
 use super::page_store::PageStore;
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, RECORD_BYTES, TreeOrigin, TreePlace};
@@ -33,8 +33,8 @@ pub(super) fn build(device: &CellsDevice, child: HoldingName, stored: &mut dyn P
         let cell = match member_record.path.split_last() {
             None => child,
             Some((name, parent)) => {
-                let name = HoldingName::from_bits(*name).ok_or_else(|| Error::other("the checkpoint is damaged: a cell has no name"))?;
-                let parent = cells.get(parent).ok_or_else(|| Error::other("the checkpoint is damaged: a cell has no parent"))?;
+                let name = HoldingName::from_bits(*name).ok_or_else(|| Error::other("the image is damaged: a cell has no name"))?;
+                let parent = cells.get(parent).ok_or_else(|| Error::other("the image is damaged: a cell has no parent"))?;
                 device.view(*parent, name).map_err(cannot_build)?
             }
         };
@@ -59,8 +59,8 @@ pub(super) fn start(device: &CellsDevice, nested: Vec<NestedCell>) -> Result<()>
         }
         let began = Instant::now();
         while matches!(state, MemberRunState::Halted(_)) && device.state(cell)? != ChildState::Halted {
-            if began.elapsed() > HALT_MAX {
-                return Err(Error::other("a nested cell of the program was halted at the checkpoint, and does not halt again"));
+            if began.elapsed() > MEMBER_HALT_MAX {
+                return Err(Error::other("a nested cell of the program was halted in the image, and does not halt again"));
             }
             // The halt is no event for this cell.
             let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&STATE_INTERVAL));
@@ -72,7 +72,7 @@ pub(super) fn start(device: &CellsDevice, nested: Vec<NestedCell>) -> Result<()>
 }
 
 fn cannot_build(error: Error) -> Error {
-    Error::new(error.kind(), format!("cannot build the program's cell from the checkpoint: {error}"))
+    Error::new(error.kind(), format!("cannot build the program's cell from the image: {error}"))
 }
 
 /// Writes the holdings, the console and the halt of a cell.
@@ -117,7 +117,7 @@ fn build_cell(device: &CellsDevice, cell: HoldingName, image: &CellImage, stored
                 let count = (extent.count - further).min(MAX_SWAP_PAGES);
                 stored.read(number + further as u32, &mut buffer.bytes_mut()[..(count * PAGE_SIZE) as usize])?;
                 let (space, address) = mapped_at(cell, &image.layout, place, first + further)
-                    .ok_or_else(|| Error::other("the checkpoint is damaged: it has memory that no process maps"))?;
+                    .ok_or_else(|| Error::other("the image is damaged: it has memory that no process maps"))?;
                 device.write_pages(space, address, &buffer, count)?;
             }
         }
@@ -131,7 +131,7 @@ pub(super) fn can_wait_for(place: TreePlace, is_program: bool) -> bool {
 }
 
 pub(super) fn tree_place(place: u64) -> Result<TreePlace> {
-    TreePlace::from_bits(place).ok_or_else(|| Error::other("the checkpoint is damaged: it has an invalid place"))
+    TreePlace::from_bits(place).ok_or_else(|| Error::other("the image is damaged: it has an invalid place"))
 }
 
 /// Records on their way to the kernel.

@@ -3,6 +3,7 @@
 
 use super::migration::{MovedFamily, Peer, serve_pages};
 use super::moving::MoveAttempt;
+use super::page_source::PageSource;
 use super::snapshot::{Base, CheckpointSize};
 use super::{CheckpointEvent, Checkpointer, EventSink, ProgramEnd, Snapshot};
 use crate::input::ProgramInput;
@@ -24,6 +25,9 @@ use std::time::{Duration, Instant};
 const ATTEMPTS: u32 = 50;
 /// The time until it is tried again.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// The time until it is looked again whether there is memory.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The result of the work on a checkpoint.
 pub(super) struct WriteResult {
@@ -106,7 +110,7 @@ impl<'a> Checkpointer<'a> {
                 }
                 Some(ServedHalt::Move(attempt)) => {
                     if let Some((destination, moved)) = requests.note_move(attempt, report)? {
-                        return self.send_pages(destination, moved);
+                        return self.send_pages(destination, moved, interrupted, report);
                     }
                 }
                 Some(ServedHalt::Pages) | None => {}
@@ -189,7 +193,10 @@ impl<'a> Checkpointer<'a> {
             }
         }
         let wants_move = requests.writing.is_none() && requests.peer.as_ref().is_some_and(|(_, from)| *from <= now);
-        let wants_pages = self.pages.as_ref().is_some_and(|pages| pages.store.wants_halt());
+        let wants_pages = self.pages.as_ref().is_some_and(|pages| pages.store.wants_halt()) && self.has_memory();
+        if let Some(pages) = self.pages.as_mut().filter(|pages| pages.has_memory()) {
+            pages.store.request_next();
+        }
         if (requests.checkpoint_since.is_some() || wants_move || wants_pages) && !requests.is_halt_requested {
             requests.is_halt_requested = true;
             self.device.halt(self.child)?;
@@ -197,10 +204,26 @@ impl<'a> Checkpointer<'a> {
         Ok(())
     }
 
+    /// Whether there is memory for pages that the program does not wait for.
+    fn has_memory(&self) -> bool {
+        self.pages.as_ref().is_none_or(PageSource::has_memory)
+    }
+
     /// Sends the pages of the program that has moved.
-    fn send_pages(&mut self, destination: String, moved: MovedFamily) -> Result<ProgramEnd> {
+    fn send_pages(
+        &mut self,
+        destination: String,
+        moved: MovedFamily,
+        interrupted: &AtomicBool,
+        report: EventSink<'_>,
+    ) -> Result<ProgramEnd> {
         let store = self.pages.as_mut().map(|pages| &mut *pages.store);
-        let pages = serve_pages(self.device, moved, store).map_err(|error| {
+        let mut on_wake = || {
+            if interrupted.swap(false, Ordering::Relaxed) {
+                report(CheckpointEvent::InterruptedWhileSending { destination: &destination });
+            }
+        };
+        let pages = serve_pages(self.device, moved, store, &mut on_wake).map_err(|error| {
             let text =
                 format!("the program has moved to {destination}, and the connection broke before all of its pages were sent: {error}");
             Error::new(error.kind(), text)
@@ -213,7 +236,9 @@ impl<'a> Checkpointer<'a> {
         let due = requests.due.filter(|_| requests.is_free());
         let attempt = requests.peer.as_ref().map(|(_, from)| *from).filter(|_| requests.writing.is_none() && !requests.is_halt_requested);
         let page = self.pages.as_ref().and_then(|pages| pages.store.deadline());
-        [due, attempt, page].into_iter().flatten().min()
+        // The program frees memory without an event for this cell.
+        let memory = page.filter(|_| !self.has_memory()).map(|_| Instant::now() + MEMORY_INTERVAL);
+        [due, attempt, page, memory].into_iter().flatten().min()
     }
 
     /// Waits for an event of the child, for input, for pages, for the end of the work on a checkpoint, for a process that asks for the
@@ -232,8 +257,10 @@ impl<'a> Checkpointer<'a> {
         }
         let is_ready = |index: usize| polled.get(index).is_some_and(|source| !source.revents().is_empty());
         let (pages_came, has_input) = (has_pages && is_ready(2), is_ready(2 + usize::from(has_pages)));
-        if pages_came && let Some(pages) = &mut self.pages {
-            pages.store.receive();
+        match &mut self.pages {
+            Some(pages) if pages_came => pages.store.receive(),
+            Some(pages) => pages.store.check_silence(),
+            None => {}
         }
         Ok(has_input)
     }

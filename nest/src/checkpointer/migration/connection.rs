@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The destination of a migration: the connection to the source, which is the store of the program's pages.
 
-use super::frame::{Frame, FrameStream, FrameType, PAYLOAD_MAX, broken_protocol, decode_pages, encode, left};
+use super::frame::{Frame, FrameStream, FrameType, PAYLOAD_MAX, broken_protocol, decode_pages, encode, left, reason};
 use super::listener::MigrationOffer;
 use super::token::{MigrationSide, MigrationToken, NONCE, random};
-use super::{ALIVE_INTERVAL, GREETING_TIME, HALT_MAX, IMAGE_MAX, NAME_MAX, SILENCE_MAX, WINDOW};
+use super::{GREETING_TIME, HANDOVER_TIMEOUT, IMAGE_MAX, KEEPALIVE_INTERVAL, NAME_MAX, SILENCE_MAX, WINDOW};
+use crate::checkpointer::directory::error_text;
 use crate::checkpointer::image::{FamilyImage, StoredContent};
 use crate::checkpointer::page_store::{ArrivedPages, PageStore};
 use pando_abi::PAGE_SIZE;
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 const PAGE: usize = PAGE_SIZE as usize;
 /// How long a connection may take.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// The time after which a page that was requested counts as lost, although other bytes arrive.
+const PAGE_TIME: Duration = Duration::from_secs(600);
 /// Frames of pages for which the program is halted, to give it their pages.
 const HALT_FRAMES: usize = WINDOW / 2;
 
@@ -42,12 +45,12 @@ impl MigrationConnection {
         // The source may still serve another connection.
         let until = Instant::now() + 2 * GREETING_TIME;
         let hello = stream.expect(FrameType::Hello, until)?;
-        let theirs: [u8; NONCE] = hello.try_into().map_err(|_| broken_protocol())?;
-        let own = random::<NONCE>()?;
-        let answer = [own, token.proof(MigrationSide::Destination, [&theirs, &own])].concat();
+        let source_nonce: [u8; NONCE] = hello.try_into().map_err(|_| broken_protocol())?;
+        let nonce = random::<NONCE>()?;
+        let answer = [nonce, token.proof(MigrationSide::Destination, [&source_nonce, &nonce])].concat();
         stream.send(FrameType::Answer, &answer, until)?;
         let proof = stream.expect(FrameType::Proof, until)?;
-        if !token.is_proof(&proof, MigrationSide::Source, [&theirs, &own]) {
+        if !token.is_proof(&proof, MigrationSide::Source, [&source_nonce, &nonce]) {
             return Err(Error::other("the process at this address does not have the token"));
         }
         stream.payload_max = PAYLOAD_MAX;
@@ -68,7 +71,8 @@ impl MigrationConnection {
     /// The connection is broken, or the image is invalid.
     pub(in crate::checkpointer) fn receive(self, name: &str) -> Result<MovedProgram> {
         let MigrationConnection { mut stream, .. } = self;
-        let until = Instant::now() + HALT_MAX;
+        let began = Instant::now();
+        let until = began + HANDOVER_TIMEOUT;
         stream.send(FrameType::Move, &name.as_bytes()[..name.len().min(NAME_MAX)], until)?;
         let mut bytes = Vec::new();
         loop {
@@ -93,7 +97,8 @@ impl MigrationConnection {
             requested: BTreeSet::new(),
             waiting: None,
             missing: BTreeSet::new(),
-            alive: None,
+            keepalive: None,
+            began,
         })
     }
 }
@@ -142,35 +147,37 @@ pub(in crate::checkpointer) struct MovedProgram {
     waiting: Option<(u32, Instant)>,
     /// The pages that the program lacks and that are not kept.
     missing: BTreeSet<u32>,
-    /// Ends the thread that shows the source that this process is there.
-    alive: Option<Sender<()>>,
+    /// Starts the thread that sends keepalives, and ends it when this is dropped.
+    keepalive: Option<Sender<()>>,
+    /// When the program was asked for.
+    began: Instant,
 }
 
 impl MovedProgram {
-    /// Takes the program over when its cell is built.
-    ///
-    /// # Errors
-    /// The source has withdrawn it, or the connection is broken.
-    pub(in crate::checkpointer) fn take_over(&mut self) -> Result<()> {
+    /// Asks for the handover. Everything that may fail is done before, except the start of the cells.
+    fn ask_for_handover(&mut self) -> Result<()> {
         let Phase::Building { until } = self.phase else { return Err(broken_protocol()) };
-        self.stream.send(FrameType::Ready, &[], until)?;
-        self.stream.expect(FrameType::HandOver, until + HALT_MAX)?;
-        self.stream.send(FrameType::Started, &[], Instant::now() + HALT_MAX)?;
-        self.stream.socket.set_write_timeout(Some(SILENCE_MAX))?;
-        self.phase = Phase::Arriving;
-        let (sender, receiver) = channel();
+        let (sender, receiver) = channel::<()>();
         let writer = Arc::clone(&self.writer);
-        thread::Builder::new().name("alive".into()).spawn(move || {
-            while receiver.recv_timeout(ALIVE_INTERVAL) == Err(RecvTimeoutError::Timeout) && send(&writer, FrameType::Alive, &[]).is_ok() {}
+        thread::Builder::new().name("keepalive".into()).spawn(move || {
+            // Nothing is written before the start is confirmed.
+            if receiver.recv().is_err() {
+                return;
+            }
+            while receiver.recv_timeout(KEEPALIVE_INTERVAL) == Err(RecvTimeoutError::Timeout)
+                && send(&writer, FrameType::Keepalive, &[]).is_ok()
+            {}
         })?;
-        self.alive = Some(sender);
-        Ok(())
+        self.keepalive = Some(sender);
+        self.stream.send(FrameType::Ready, &[], until)?;
+        self.stream.expect(FrameType::HandOver, until + HANDOVER_TIMEOUT)?;
+        self.stream.socket.set_write_timeout(Some(SILENCE_MAX))
     }
 
     /// Tells the source why the program is not taken over.
     pub(in crate::checkpointer) fn refuse(&mut self, error: &Error) {
         // The source notices the end of the connection, too.
-        let _ = self.stream.send(FrameType::Failed, error.to_string().as_bytes(), Instant::now() + GREETING_TIME);
+        let _ = self.stream.send(FrameType::Failed, reason(error).as_bytes(), Instant::now() + GREETING_TIME);
     }
 
     fn send(&mut self, kind: FrameType, payload: &[u8]) {
@@ -182,14 +189,14 @@ impl MovedProgram {
     fn fail(&mut self, error: &Error) {
         if !matches!(self.phase, Phase::Complete | Phase::Broken(_)) {
             self.phase = Phase::Broken(error.to_string());
-            self.alive = None;
+            self.keepalive = None;
         }
     }
 
     /// Processes a frame after the handover.
     fn process(&mut self, Frame { kind, payload }: Frame) -> Result<()> {
         match (kind, &self.phase) {
-            (FrameType::Alive, _) => Ok(()),
+            (FrameType::Keepalive, _) => Ok(()),
             (FrameType::AllSent, Phase::Arriving) => {
                 self.phase = Phase::AllSent;
                 Ok(())
@@ -213,31 +220,12 @@ impl MovedProgram {
                 if self.phase == Phase::Remaining {
                     (first..end).for_each(|number| _ = self.missing.remove(&number));
                     self.kept.insert(first, bytes);
-                    self.request_missing();
                 } else {
                     self.arrived.push_back((ArrivedPages { first, bytes }, false));
                 }
                 Ok(())
             }
             _ => Err(broken_protocol()),
-        }
-    }
-
-    /// Requests the next page that is missing, or ends the transfer.
-    fn request_missing(&mut self) {
-        match self.missing.first().copied() {
-            Some(number) => {
-                if self.requested.insert(number) {
-                    self.send(FrameType::Need, &number.to_le_bytes());
-                }
-            }
-            None => {
-                self.send(FrameType::Done, &[]);
-                if self.phase == Phase::Remaining {
-                    self.phase = Phase::Complete;
-                    self.alive = None;
-                }
-            }
         }
     }
 
@@ -252,6 +240,10 @@ impl MovedProgram {
         buffer[..count].copy_from_slice(&bytes[..count]);
         Some((count / PAGE) as u32)
     }
+}
+
+fn not_moved(error: Error) -> Error {
+    Error::new(error.kind(), format!("the program has not moved here: {}", error_text(&error)))
 }
 
 fn send(writer: &Mutex<TcpStream>, kind: FrameType, payload: &[u8]) -> Result<()> {
@@ -290,20 +282,13 @@ impl PageStore for MovedProgram {
             self.waiting = None;
             return Ok(Some(count));
         }
-        if self.phase != Phase::Complete
-            && let Some((waiting, until)) = self.waiting
-            && waiting == number
-            && until <= Instant::now()
-        {
-            self.fail(&Error::new(ErrorKind::TimedOut, "the source is silent"));
-        }
         match &self.phase {
-            Phase::Broken(reason) => return Err(Error::other(format!("it never came from the source: {reason}"))),
+            Phase::Broken(reason) => return Err(Error::other(format!("the source has not sent it: {reason}"))),
             Phase::Complete => return Err(Error::other("the source did not send it")),
             _ => {}
         }
         if self.waiting.is_none_or(|(waiting, _)| waiting != number) {
-            self.waiting = Some((number, Instant::now() + SILENCE_MAX));
+            self.waiting = Some((number, Instant::now() + PAGE_TIME));
         }
         if self.requested.insert(number) {
             self.send(FrameType::Need, &number.to_le_bytes());
@@ -317,7 +302,38 @@ impl PageStore for MovedProgram {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.waiting.map(|(_, until)| until)
+        self.descriptor()?;
+        let silence = self.stream.last_received + SILENCE_MAX;
+        Some(self.waiting.map_or(silence, |(_, until)| until.min(silence)))
+    }
+
+    fn check_silence(&mut self) {
+        if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            self.fail(&Error::new(ErrorKind::TimedOut, "the source is silent"));
+        }
+    }
+
+    fn take_over(&mut self) -> Result<()> {
+        self.ask_for_handover().inspect_err(|error| self.refuse(error)).map_err(not_moved)?;
+        // The pages of the libOS and of nested cells are in their places.
+        self.kept.clear();
+        self.phase = Phase::Arriving;
+        Ok(())
+    }
+
+    fn confirm_start(&mut self, started: Result<()>) -> Result<()> {
+        if let Err(error) = started {
+            self.refuse(&error);
+            self.fail(&error);
+            return Err(not_moved(error));
+        }
+        // If the connection is broken, the program goes on until it needs a page.
+        self.send(FrameType::Started, &[]);
+        if let Some(keepalive) = &self.keepalive {
+            // The thread ends with the connection.
+            let _ = keepalive.send(());
+        }
+        Ok(())
     }
 
     fn receive(&mut self) {
@@ -334,6 +350,10 @@ impl PageStore for MovedProgram {
         }
     }
 
+    fn time_since_request(&self) -> Option<Duration> {
+        Some(self.began.elapsed())
+    }
+
     fn lost(&self) -> Option<&str> {
         if let Phase::Broken(reason) = &self.phase { Some(reason) } else { None }
     }
@@ -345,20 +365,49 @@ impl PageStore for MovedProgram {
     fn take_arrived(&mut self) -> Option<ArrivedPages> {
         let (pages, is_counted) = self.arrived.pop_front()?;
         if is_counted && self.descriptor().is_some() {
-            self.send(FrameType::Used, &1_u32.to_le_bytes());
+            self.send(FrameType::Credit, &1_u32.to_le_bytes());
         }
         Some(pages)
     }
 
-    fn wants_missing(&self) -> bool {
+    fn keep(&mut self, pages: ArrivedPages) {
+        self.kept.insert(pages.first, pages.bytes);
+    }
+
+    fn needs_missing(&self) -> bool {
         self.phase == Phase::AllSent && self.arrived.is_empty()
     }
 
-    fn keep_only(&mut self, missing: Vec<u32>) {
+    fn request_all(&mut self, missing: Vec<u32>) {
         self.phase = Phase::Remaining;
-        self.kept.clear();
         self.missing = missing.into_iter().collect();
-        self.request_missing();
+        let missing = &mut self.missing;
+        self.kept.retain(|first, bytes| {
+            let end = first + (bytes.len() / PAGE) as u32;
+            let needed: Vec<u32> = missing.range(*first..end).copied().collect();
+            needed.iter().for_each(|number| _ = missing.remove(number));
+            !needed.is_empty()
+        });
+    }
+
+    fn request_next(&mut self) {
+        if self.phase != Phase::Remaining {
+            return;
+        }
+        match self.missing.first().copied() {
+            Some(number) => {
+                if self.requested.insert(number) {
+                    self.send(FrameType::Need, &number.to_le_bytes());
+                }
+            }
+            None => {
+                self.send(FrameType::Done, &[]);
+                if self.phase == Phase::Remaining {
+                    self.phase = Phase::Complete;
+                    self.keepalive = None;
+                }
+            }
+        }
     }
 
     fn is_complete(&self) -> bool {

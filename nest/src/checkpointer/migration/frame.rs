@@ -5,7 +5,7 @@
 //! frame     length of the rest (4 bytes, little-endian), type (1 byte), payload
 //! ```
 //!
-//! A peer is trusted in nothing: a frame that is longer than its sender may send, or of an unknown type, ends the connection.
+//! Everything from a peer is checked: a frame that is longer than its sender may send, or of an unknown type, ends the connection.
 
 use pando_abi::PAGE_SIZE;
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -59,23 +59,23 @@ pub(super) enum FrameType {
     Started = 12,
     /// Destination: asks for a page, and those after it in its group.
     Need = 13,
-    /// Destination: so many frames of pages were used.
-    Used = 14,
+    /// Destination: so many further frames of pages may be sent without a request.
+    Credit = 14,
     /// Source: all pages were sent once.
     AllSent = 15,
     /// Destination: it needs nothing more.
     Done = 16,
-    /// Both: the sender is there.
-    Alive = 17,
-    /// Both: the move fails before the handover. The payload is the reason.
+    /// Both: nothing else was sent for a while.
+    Keepalive = 17,
+    /// Both: the move fails, and the program does not run at the destination. The payload is the reason.
     Failed = 18,
 }
 
 impl FrameType {
     fn from_byte(byte: u8) -> Option<FrameType> {
         use FrameType::{
-            Alive, AllSent, Answer, Done, Failed, HandOver, Hello, Image, ImageEnd, Move, Need, NeededPages, Offer, Pages, Proof, Ready,
-            Started, Used,
+            AllSent, Answer, Credit, Done, Failed, HandOver, Hello, Image, ImageEnd, Keepalive, Move, Need, NeededPages, Offer, Pages,
+            Proof, Ready, Started,
         };
         let all = [
             Hello,
@@ -91,10 +91,10 @@ impl FrameType {
             HandOver,
             Started,
             Need,
-            Used,
+            Credit,
             AllSent,
             Done,
-            Alive,
+            Keepalive,
             Failed,
         ];
         all.into_iter().find(|kind| *kind as u8 == byte)
@@ -151,6 +151,12 @@ pub(super) fn text(payload: &[u8]) -> String {
     String::from_utf8_lossy(&payload[..payload.len().min(MESSAGE_MAX)]).into_owned()
 }
 
+/// The text of an error, as much of it as each peer accepts.
+pub(super) fn reason(error: &Error) -> String {
+    let text = error.to_string();
+    text[..text.floor_char_boundary(GREETING_MAX)].into()
+}
+
 /// A connection on which frames are sent and received.
 #[derive(Debug)]
 pub(super) struct FrameStream {
@@ -159,12 +165,14 @@ pub(super) struct FrameStream {
     received: Vec<u8>,
     /// Bytes of the longest payload that the peer may send now.
     pub(super) payload_max: usize,
+    /// When bytes were received last.
+    pub(super) last_received: Instant,
 }
 
 impl FrameStream {
     pub(super) fn new(socket: TcpStream) -> Result<FrameStream> {
         socket.set_nodelay(true)?;
-        Ok(FrameStream { socket, received: Vec::new(), payload_max: GREETING_MAX })
+        Ok(FrameStream { socket, received: Vec::new(), payload_max: GREETING_MAX, last_received: Instant::now() })
     }
 
     /// The next frame, if all of it was received.
@@ -199,27 +207,41 @@ impl FrameStream {
         self.received.truncate(before + result.as_ref().map_or(0, |count| *count));
         match result {
             Ok(0) => Err(Error::new(ErrorKind::UnexpectedEof, "the other side has ended the connection")),
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                self.last_received = Instant::now();
+                Ok(true)
+            }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Waits for a frame until a time.
+    /// Waits for a frame of any type until a time.
     ///
     /// # Errors
     /// None came, the connection has ended, or the peer breaks the protocol.
-    pub(super) fn receive(&mut self, until: Instant) -> Result<Frame> {
+    pub(super) fn receive_any(&mut self, until: Instant) -> Result<Frame> {
         loop {
             if let Some(frame) = self.next()? {
-                match frame.kind {
-                    FrameType::Alive => continue,
-                    FrameType::Failed => return Err(Error::other(text(&frame.payload))),
-                    _ => return Ok(frame),
-                }
+                return Ok(frame);
             }
             self.socket.set_read_timeout(Some(left(until)?))?;
             self.fill()?;
+        }
+    }
+
+    /// Waits for a frame that is no keepalive until a time.
+    ///
+    /// # Errors
+    /// None came, the peer has failed, the connection has ended, or the peer breaks the protocol.
+    pub(super) fn receive(&mut self, until: Instant) -> Result<Frame> {
+        loop {
+            let frame = self.receive_any(until)?;
+            match frame.kind {
+                FrameType::Keepalive => {}
+                FrameType::Failed => return Err(Error::other(text(&frame.payload))),
+                _ => return Ok(frame),
+            }
         }
     }
 
@@ -256,7 +278,7 @@ impl FrameStream {
 ///
 /// # Errors
 /// It is over.
-pub(super) fn left(until: Instant) -> Result<Duration> {
+pub(in crate::checkpointer) fn left(until: Instant) -> Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(Error::new(ErrorKind::TimedOut, "the other side did not answer in time")) } else { Ok(left) }
 }
@@ -287,7 +309,8 @@ mod tests {
     #[test]
     fn frames_arrive_in_order_however_they_are_cut() {
         let (mut one, mut other) = pair();
-        let bytes = [encode(FrameType::Hello, &[7; 200]), encode(FrameType::Alive, &[]), encode(FrameType::Need, &[1, 2, 3, 4])].concat();
+        let bytes =
+            [encode(FrameType::Hello, &[7; 200]), encode(FrameType::Keepalive, &[]), encode(FrameType::Need, &[1, 2, 3, 4])].concat();
         let writer = std::thread::spawn(move || bytes.iter().for_each(|byte| one.write_all(&[*byte]).expect("it is open")));
         assert_eq!(other.receive(soon()).expect("it came"), Frame { kind: FrameType::Hello, payload: vec![7; 200] });
         assert_eq!(other.receive(soon()).expect("it came"), Frame { kind: FrameType::Need, payload: vec![1, 2, 3, 4] });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The source of a migration: hands a halted family over, and sends its pages afterwards.
 
-use super::frame::{FrameStream, FrameType, PAYLOAD_MAX, broken_protocol, encode, encode_pages, number};
+use super::frame::{Frame, FrameStream, FrameType, PAYLOAD_MAX, broken_protocol, encode, encode_pages, number, text};
 use super::listener::Peer;
 use super::moving_pages::{MovingPages, PageNumbers};
-use super::{ALIVE_INTERVAL, IMAGE_MAX, SILENCE_MAX, WINDOW};
+use super::{IMAGE_MAX, KEEPALIVE_INTERVAL, SILENCE_MAX, WINDOW};
 use crate::checkpointer::image::{FamilyImage, MemberRecord};
 use crate::checkpointer::image_reader;
 use crate::checkpointer::page_store::PageStore;
@@ -17,9 +17,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// For how long a program is halted at most before it is handed over, or continues.
-pub const HALT_MAX: Duration = Duration::from_secs(10);
-/// How long the destination may take to say that it has the program.
-const STARTED_TIME: Duration = Duration::from_secs(10);
+pub(in crate::checkpointer) const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time after which a write that does not go on looks for messages.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -104,13 +102,16 @@ fn send_family(
     stream.expect(FrameType::Ready, until)?;
     // If the frame cannot be sent, the destination does not have it, and does not start the program.
     stream.send(FrameType::HandOver, &[], until)?;
-    match stream.expect(FrameType::Started, Instant::now() + STARTED_TIME) {
-        Ok(_) => Ok(pages),
+    // The program does not continue here unless the destination refuses it, so a long wait costs nothing.
+    match stream.receive_any(Instant::now() + SILENCE_MAX) {
+        Ok(Frame { kind: FrameType::Started | FrameType::Keepalive, .. }) => Ok(pages),
+        Ok(Frame { kind: FrameType::Failed, payload }) => Err(HandOverError::Before(Error::other(text(&payload)))),
+        Ok(_) => Err(HandOverError::Unknown(broken_protocol())),
         Err(error) => Err(HandOverError::Unknown(error)),
     }
 }
 
-/// Sends the pages of a family until the destination needs no more. Returns the number of pages.
+/// Sends the pages of a family until the destination needs no more. `on_wake` is called after each wait. Returns the number of pages.
 ///
 /// # Errors
 /// The connection is broken, or a page cannot be read.
@@ -118,9 +119,10 @@ pub(in crate::checkpointer) fn serve_pages(
     device: &CellsDevice,
     moved: MovedFamily,
     store: Option<&mut (dyn PageStore + 'static)>,
+    on_wake: &mut dyn FnMut(),
 ) -> Result<u64> {
     let MovedFamily { stream, pages } = moved;
-    let mut server = PageServer { device, stream, pages, store, last_heard: Instant::now() };
+    let mut server = PageServer { device, stream, pages, store, last_sent: Instant::now(), on_wake };
     server.serve()?;
     Ok(server.pages.count())
 }
@@ -131,7 +133,8 @@ struct PageServer<'a> {
     stream: FrameStream,
     pages: MovingPages,
     store: Option<&'a mut (dyn PageStore + 'static)>,
-    last_heard: Instant,
+    last_sent: Instant,
+    on_wake: &'a mut dyn FnMut(),
 }
 
 impl PageServer<'_> {
@@ -142,8 +145,8 @@ impl PageServer<'_> {
             // A page that the program waits for comes first.
             while let Some(frame) = self.stream.next()? {
                 match frame.kind {
-                    FrameType::Alive => {}
-                    FrameType::Used => {
+                    FrameType::Keepalive => {}
+                    FrameType::Credit => {
                         let count = number(&frame.payload).ok_or_else(broken_protocol)? as usize;
                         on_their_way = on_their_way.checked_sub(count).ok_or_else(broken_protocol)?;
                     }
@@ -158,10 +161,13 @@ impl PageServer<'_> {
             }
             let sends = has_more && on_their_way < WINDOW;
             let pause = if last_need.elapsed() < NEED_INTERVAL { NEED_PAUSE } else { Duration::ZERO };
-            if self.wait(if sends { pause } else { ALIVE_INTERVAL })? {
-                self.fill()?;
+            let until_keepalive = KEEPALIVE_INTERVAL.saturating_sub(self.last_sent.elapsed());
+            if self.wait(if sends { pause } else { until_keepalive })? {
+                self.stream.fill()?;
+            } else if !sends && self.last_sent.elapsed() < KEEPALIVE_INTERVAL {
+                // A signal has ended the wait.
             } else if !sends {
-                self.write(&encode(FrameType::Alive, &[]))?;
+                self.write(&encode(FrameType::Keepalive, &[]))?;
             } else if let Some(piece) = self.pages.next_piece() {
                 on_their_way += 1;
                 self.send_pages(FrameType::Pages, &piece)?;
@@ -178,21 +184,16 @@ impl PageServer<'_> {
     }
 
     /// Waits for bytes of the destination. `false`: there are none after this time.
-    fn wait(&self, time: Duration) -> Result<bool> {
+    fn wait(&mut self, time: Duration) -> Result<bool> {
         let timeout = Timespec::try_from(time).map_err(Error::other)?;
-        match poll(&mut [PollFd::new(&self.stream.socket, PollFlags::IN)], Some(&timeout)) {
+        let polled = poll(&mut [PollFd::new(&self.stream.socket, PollFlags::IN)], Some(&timeout));
+        (self.on_wake)();
+        match polled {
             Ok(count) if count > 0 => Ok(true),
-            Ok(_) | Err(Errno::INTR) if self.last_heard.elapsed() < SILENCE_MAX => Ok(false),
+            Ok(_) | Err(Errno::INTR) if self.stream.last_received.elapsed() < SILENCE_MAX => Ok(false),
             Ok(_) | Err(Errno::INTR) => Err(Error::new(ErrorKind::TimedOut, "the destination is silent")),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn fill(&mut self) -> Result<()> {
-        if self.stream.fill()? {
-            self.last_heard = Instant::now();
-        }
-        Ok(())
     }
 
     /// Sends bytes. A destination that does not read them for a long time, and says that it is there, is not lost.
@@ -204,12 +205,13 @@ impl PageServer<'_> {
                 Ok(count) => done += count,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
                     if self.wait(Duration::ZERO)? {
-                        self.fill()?;
+                        self.stream.fill()?;
                     }
                 }
                 Err(error) => return Err(error),
             }
         }
+        self.last_sent = Instant::now();
         Ok(())
     }
 }

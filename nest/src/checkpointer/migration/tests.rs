@@ -9,9 +9,10 @@ use crate::checkpointer::file::RestoreRequirements;
 use crate::checkpointer::image::{CellImage, FamilyImage, MemberRecord, MemberRunState, StoredContent, StoredExtent, TreeExtents};
 use crate::checkpointer::page_store::PageStore;
 use pando_abi::PAGE_SIZE;
-use std::io::{Read, Result};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Error, Read, Result};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,11 +36,11 @@ fn source(token: MigrationToken, then: impl FnOnce(&mut FrameStream) -> Result<(
     let address = listener.local_addr().expect("it has one");
     thread::spawn(move || -> Result<()> {
         let mut stream = FrameStream::new(listener.accept()?.0)?;
-        let own = random::<NONCE>()?;
-        stream.send(FrameType::Hello, &own, soon())?;
+        let nonce = random::<NONCE>()?;
+        stream.send(FrameType::Hello, &nonce, soon())?;
         let answer = stream.expect(FrameType::Answer, soon())?;
-        let theirs = answer[..NONCE].try_into().expect("a nonce");
-        stream.send(FrameType::Proof, &token.proof(MigrationSide::Source, [&own, &theirs]), soon())?;
+        let destination_nonce = answer[..NONCE].try_into().expect("a nonce");
+        stream.send(FrameType::Proof, &token.proof(MigrationSide::Source, [&nonce, &destination_nonce]), soon())?;
         stream.payload_max = PAYLOAD_MAX;
         stream.send(FrameType::Offer, &postcard::to_allocvec(&offer()).expect("memory"), soon())?;
         stream.expect(FrameType::Move, soon())?;
@@ -74,6 +75,7 @@ fn moved(then: impl FnOnce(&mut FrameStream) -> Result<()> + Send + 'static) -> 
     });
     let mut program = MigrationConnection::open(address, &token()).and_then(|source| source.receive("here")).expect("it moves");
     program.take_over().expect("it is handed over");
+    program.confirm_start(Ok(())).expect("it was started");
     program
 }
 
@@ -94,6 +96,46 @@ fn both_sides_prove_the_token() {
     assert_eq!(peers.recv().expect("there is one").name, "here");
     let error = MigrationConnection::open(source(other, |_| Ok(())), &token()).expect_err("the source does not have it");
     assert_eq!(error.to_string(), "the process at this address does not have the token");
+}
+
+#[test]
+fn silent_peers_do_not_delay_others() {
+    let listener = MigrationListener::bind(([127, 0, 0, 1], 0).into(), token(), offer()).expect("a free port");
+    let address = listener.address().expect("it has one");
+    let (_woken, waker) = UnixStream::pair().expect("a pair");
+    let peers = listener.start(waker).expect("a thread");
+    let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+    let connection = MigrationConnection::open(address, &token()).expect("it is greeted meanwhile");
+    // The oldest ones were disconnected.
+    (&silent[0]).read_to_end(&mut Vec::new()).expect("it has ended");
+    thread::spawn(move || drop(connection.receive("here")));
+    let peer = peers.recv().expect("there is one");
+    let refused = |text: &str| {
+        let error = MigrationConnection::open(address, &token()).expect_err("the program is not free");
+        assert!(error.to_string().contains(text), "{error}");
+    };
+    refused("is handed over to another process at this moment");
+    drop(peer);
+    thread::spawn(move || drop(MigrationConnection::open(address, &token()).and_then(|connection| connection.receive("there"))));
+    drop(peers.recv().expect("it is free again").into_stream());
+    refused("the program has moved to there already");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_refused_after_the_handover() {
+    let (sender, receiver) = channel();
+    let address = source(token(), move |stream| {
+        send_image(stream, &image(0))?;
+        stream.expect(FrameType::Ready, soon())?;
+        stream.send(FrameType::HandOver, &[], soon())?;
+        sender.send(stream.receive_any(soon())?).map_err(Error::other)
+    });
+    let mut program = MigrationConnection::open(address, &token()).and_then(|source| source.receive("here")).expect("it moves");
+    program.take_over().expect("it is handed over");
+    let error = program.confirm_start(Err(Error::other("n".repeat(1000)))).expect_err("it was not started");
+    assert!(error.to_string().starts_with("the program has not moved here: nnn"), "{error}");
+    let frame = receiver.recv().expect("it came");
+    assert_eq!((frame.kind, frame.payload.len()), (FrameType::Failed, 256));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! The token of a migration: each side proves to the other that it has it, without sending it.
 //!
 //! Each side chooses a nonce. A proof is the BLAKE3 hash of both nonces and the side's name, with a key that is derived from the token. So
-//! a process that has taken the source's port learns nothing that it could use.
+//! a process that has taken the source's port cannot pass for the source. It can relay the proofs of both sides, and read what follows; and
+//! it can guess a token that is not random.
 
 use std::fmt;
 use std::fs::File;
@@ -13,9 +14,9 @@ pub(super) const NONCE: usize = 32;
 /// Random bytes of a token that is made here.
 const RANDOM: usize = 16;
 /// Characters that a token has at least.
-const LEAST: usize = 16;
+const LENGTH_MIN: usize = 16;
 /// Characters that a token has at most.
-const MOST: usize = 1024;
+const LENGTH_MAX: usize = 1024;
 /// The purpose of the key.
 const PURPOSE: &str = "Pando 2026 the token of a migration";
 
@@ -55,10 +56,10 @@ impl MigrationToken {
     /// It is too short to be a secret, or too long.
     pub fn new(text: &str) -> Result<MigrationToken> {
         let text = text.trim();
-        if (LEAST..=MOST).contains(&text.len()) {
+        if (LENGTH_MIN..=LENGTH_MAX).contains(&text.len()) {
             return Ok(MigrationToken(text.into()));
         }
-        Err(Error::other(format!("a token has {LEAST} to {MOST} characters, and this one has {}", text.len())))
+        Err(Error::other(format!("a token has {LENGTH_MIN} to {LENGTH_MAX} characters, and this one has {}", text.len())))
     }
 
     /// Its text.

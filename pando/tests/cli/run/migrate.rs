@@ -271,7 +271,7 @@ fn a_large_program_ends_with_a_message_when_a_page_never_comes() {
     let (status, _, errors) = restore(&relay.address, &[]);
     assert_eq!(status, 125, "{errors}");
     assert!(errors.contains("pando: the connection to the source is broken"), "{errors}");
-    assert!(errors.contains("pando: cannot read a page of the program: it never came from the source"), "{errors}");
+    assert!(errors.contains("pando: cannot read a page of the program: the source has not sent it"), "{errors}");
     let (status, output, errors) = source.finish();
     assert_eq!((status, &output[..]), (125, ""), "it does not run twice");
     assert!(errors.contains("and the connection broke before all of its pages were sent"), "{errors}");
@@ -397,6 +397,43 @@ fn pages_that_two_processes_share_since_the_move_come_and_move_on() {
     assert_eq!(second.finish().0, 123);
 }
 
+/// Has 64 MiB that four child processes share with it, of which each uses the first page after the move.
+const SHARE: &str = "import os, sys
+data = os.urandom(64 << 20)
+digest = sum(data[::4096])
+pipes = [(os.pipe(), os.pipe()) for _ in range(4)]
+for ((wait, _), (_, done)) in pipes:
+    if os.fork() == 0:
+        os.read(wait, 1)
+        os.write(done, data[:1])
+        os.read(wait, 1)
+        os._exit(0)
+print('ready', flush=True)
+sys.stdin.readline()
+for ((_, go), (ready, _)) in pipes:
+    os.write(go, b'x')
+    assert os.read(ready, 1) == data[:1]
+print('forked', flush=True)
+sys.stdin.readline()
+more = os.urandom(32 << 20)
+print(sum(data[::4096]) == digest, len(more))";
+
+#[test]
+fn pages_that_processes_share_are_not_copied_for_each() {
+    needs_kvm!();
+    let mut first = Movable::start(&["-m", "320M"], &["/usr/bin/python3", "-c", SHARE]);
+    assert_eq!(first.line(), "ready\n");
+    let mut second = restorer(&first.address, &[]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("pando starts");
+    let (mut input, mut output) = (second.stdin.take().expect("it is piped"), second.stdout.take().expect("it is piped"));
+    input.write_all(b"\n").expect("it reads");
+    // All pages have come.
+    assert_eq!(first.finish().0, 123);
+    input.write_all(b"\n").expect("it reads");
+    let mut lines = String::new();
+    output.read_to_string(&mut lines).expect("it is text");
+    assert_eq!((&lines[..], as_shell(second.wait().expect("it is ours"))), ("forked\nTrue 33554432\n", 0));
+}
+
 #[test]
 fn a_program_has_either_checkpoints_or_a_port() {
     let errors = |words: &[&str]| {
@@ -408,5 +445,8 @@ fn a_program_has_either_checkpoints_or_a_port() {
     assert!(errors(&["checkpoint", "--", "true"]).contains("--every"));
     assert!(errors(&["restore", "--port", "0", "/nowhere"]).contains("does not move: restore it from the directory elsewhere"));
     assert!(errors(&["restore", "--every", "1s", "127.0.0.1:1"]).contains("--every: it is for a directory of checkpoints"));
+    assert!(errors(&["restore", "--token-file", "/a", "/nowhere"]).contains("--token-file: it is for ADDR:PORT"));
+    let unused = errors(&["checkpoint", "--every", "1s", "-o", "/nowhere", "--token-file", "/a", "--", "true"]);
+    assert!(unused.contains("--token-file: it is for --port"), "{unused}");
     assert!(errors(&["restore", "-v", "/etc/passwd:/a:ro", "/nowhere"]).contains("-v: a checkpoint has its own volumes"));
 }
