@@ -1,48 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando checkpoint` and `pando restore`: a program whose state is written to a directory at intervals, and goes on from there later.
+//! `pando checkpoint`: a program whose state is written to a directory at intervals, or which moves to another process.
 
-use crate::checkpointed_program::{CHECKPOINTS, CheckpointedProgram};
+use crate::checkpointed_program::{CHECKPOINTS, CellAround, CheckpointedProgram};
 use crate::failure::Failure;
+use crate::migration::{MoveCell, MoveOptions};
 use crate::monitor::{MonitoredProgram, check_directory, report_end_of};
 use crate::run::VIEW_VARIABLE;
-use crate::size::{self, Size};
-use crate::{diagnostics, nested, options};
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use crate::{diagnostics, nested, size};
 use clap::{Args, ValueHint};
 use pando_abi::layout::{CPUID_TABLE, CPUID_TABLE_PAGES};
 use pando_abi::{HoldingName, PAGE_SIZE};
 use pando_machine::CellsDevice;
 use pando_manager::host;
-use pando_nest::checkpointer::{CheckpointDirectory, CheckpointEvent, CheckpointSettings, Checkpointer, RestoreRequirements};
+use pando_nest::checkpointer::{CheckpointDirectory, CheckpointEvent, CheckpointSettings, Checkpointer, ProgramEnd, RestoreRequirements};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::IntoRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The identifier of a running system: each cell has its own.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The exit status of a source from which the program has moved.
+const MOVED: u8 = 123;
 /// The beginning of the name of the files that a cell shows to its nested cells.
 const CELL_VIEW: &str = "cell ";
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckpointOptions {
     /// Write a checkpoint each time that this time has passed: 10s, 5m
-    #[arg(long, value_name = "TIME", value_parser = size::duration)]
-    every: Duration,
+    #[arg(long, value_name = "TIME", required_unless_present = "port", requires = "output", value_parser = size::duration)]
+    every: Option<Duration>,
 
     /// The directory for the checkpoints. It is created; if it exists, it must have none
-    #[arg(short = 'o', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    output: PathBuf,
+    #[arg(short = 'o', long, value_name = "DIR", requires = "every", value_hint = ValueHint::DirPath)]
+    output: Option<PathBuf>,
 
     /// Keep only the newest NUMBER checkpoints, and files with pages of them [default: all]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, requires = "every", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
 
     /// Print the sizes of each checkpoint, and for how long the program was halted, on standard error
@@ -50,102 +50,40 @@ pub(crate) struct CheckpointOptions {
     stats: bool,
 
     #[command(flatten)]
+    moves: MoveOptions,
+
+    #[command(flatten)]
     program: MonitoredProgram,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct RestoreOptions {
-    /// The directory of the checkpoints. The newest one is used, or that with NUMBER
-    #[arg(value_name = "DIR[@NUMBER]", value_parser = OsStringValueParser::new().try_map(checkpoint_name), value_hint = ValueHint::DirPath)]
-    checkpoint: (PathBuf, Option<u32>),
-
-    /// Write further checkpoints to the directory each time that this time has passed
-    #[arg(long, value_name = "TIME", value_parser = size::duration)]
-    every: Option<Duration>,
-
-    /// Limit the memory of the program and its monitor: bytes, or with K, M, G or T [default: as for `pando checkpoint`]
-    #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = options::memory)]
-    memory: Option<Size>,
-
-    /// Keep only the newest NUMBER checkpoints, and files with pages of them [default: all]
-    #[arg(long, requires = "every", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
-    keep: Option<u32>,
-
-    /// Read all pages of the checkpoint before the program continues, and compare their checksums
-    #[arg(long)]
-    check: bool,
-
-    /// Print the sizes of further checkpoints, and how many pages the program has needed, on standard error
-    #[arg(long)]
-    stats: bool,
-}
-
-/// Parses `DIR[@NUMBER]`.
-fn checkpoint_name(text: OsString) -> std::result::Result<(PathBuf, Option<u32>), String> {
-    let bytes = text.as_bytes();
-    let Some(at) = bytes.iter().rposition(|byte| *byte == b'@') else { return Ok((text.into(), None)) };
-    let number = std::str::from_utf8(&bytes[at + 1..]).ok().and_then(|number| number.parse().ok());
-    match number {
-        Some(number) if at > 0 => Ok((OsStr::from_bytes(&bytes[..at]).into(), Some(number))),
-        _ => Err("give DIR or DIR@NUMBER; a directory whose name has an `@` needs a number".into()),
-    }
-}
-
-/// Runs a program and writes its checkpoints. Returns its exit status.
+/// Runs a program, writes its checkpoints, and lets it move. Returns its exit status.
 ///
 /// # Errors
 /// The directory has checkpoints, the cell cannot be made, or a stream failed.
 pub(crate) fn checkpoint(options: &CheckpointOptions) -> std::result::Result<u8, Failure> {
+    if options.moves.has_token_file() && !options.moves.is_movable() {
+        return Err(Failure::Nested(Error::other("--token-file: it is for --port")));
+    }
     let Some(device) = nested::device()? else {
-        return Err(Failure::Nested(start_checkpointer(options).unwrap_or_else(|error| error)));
+        return Err(Failure::Nested(start_in_cell(options).unwrap_or_else(|error| error)));
     };
     // Otherwise the `pando` on the host has done it.
-    if std::env::var_os(VIEW_VARIABLE).is_none() {
-        prepare(options).map_err(Failure::Nested)?;
+    if std::env::var_os(VIEW_VARIABLE).is_none()
+        && let Some(directory) = &options.output
+    {
+        prepare(directory, &options.program.checkpointed().map_err(Failure::Nested)?).map_err(Failure::Nested)?;
     }
     let program = options.program.program()?;
     let child = options.program.create(&device, &program)?;
-    let settings = settings(&device, child, &options.output, (Some(options.every), options.keep)).map_err(Failure::Nested)?;
-    let checkpointer = Checkpointer::new(&device, child, settings).map_err(Failure::Nested)?;
+    let settings = settings(&device, child, options.output.as_deref(), (options.every, options.keep)).map_err(Failure::Nested)?;
+    let listener = options.moves.listener(&settings.requirements, || options.program.checkpointed()).map_err(Failure::Nested)?;
+    let mut checkpointer = Checkpointer::new(&device, child, settings).map_err(Failure::Nested)?;
+    listener.into_iter().for_each(|listener| checkpointer.listen(listener));
     run(checkpointer, options.stats, options.program.name())
 }
 
-/// Continues a program from a checkpoint. Returns its exit status.
-///
-/// # Errors
-/// There is no checkpoint that can be used here, the cell cannot be made, or a stream failed.
-pub(crate) fn restore(options: &RestoreOptions) -> std::result::Result<u8, Failure> {
-    let Some(device) = nested::device()? else {
-        return Err(Failure::Nested(start_restorer(options).unwrap_or_else(|error| error)));
-    };
-    let began = Instant::now();
-    let (path, number) = &options.checkpoint;
-    // Otherwise the `pando` on the host has done it.
-    if options.every.is_some() && std::env::var_os(VIEW_VARIABLE).is_none() {
-        lock(path).map_err(Failure::Nested)?;
-    }
-    let checkpointed = CheckpointedProgram::read(path).map_err(Failure::Nested)?;
-    let directory = CheckpointDirectory::new(path.clone());
-    let mut skip = |number: u32, error: &Error| {
-        diagnostics::print_error(&format_args!("checkpoint {number} is left out: {}", host::plain(error)));
-    };
-    let stored = directory.open(*number, options.check, &mut skip).map_err(Failure::Nested)?;
-    let memory = options.memory.map(Size::in_bytes).or(checkpointed.memory);
-    let memory = memory.map_or(host::memory().0, |bytes| (bytes / PAGE_SIZE).min(host::memory().0));
-    let child = device.clone_cell(HoldingName::ROOT, memory, checkpointed.nest).map_err(Failure::Nested)?;
-    let settings = settings(&device, child, path, (options.every, options.keep)).map_err(Failure::Nested)?;
-    check(stored.requirements(), &settings.requirements).map_err(Failure::Nested)?;
-    let (number, pages) = (stored.number(), stored.pages());
-    let checkpointer = Checkpointer::restore(&device, child, stored, settings).map_err(Failure::Nested)?;
-    if options.stats {
-        let time = began.elapsed().as_secs_f64() * 1e3;
-        diagnostics::print_notice(&format_args!("checkpoint {number} with {pages} pages is restored in {time:.3} ms"));
-    }
-    run(checkpointer, options.stats, checkpointed.name())
-}
-
 /// Runs the child of a checkpointer to its end.
-fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std::result::Result<u8, Failure> {
+pub(crate) fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std::result::Result<u8, Failure> {
     let interrupted = Arc::<AtomicBool>::default();
     flag::register(SIGINT, Arc::clone(&interrupted)).map_err(Failure::Signals)?;
     let mut report = |event: CheckpointEvent<'_>| match event {
@@ -157,6 +95,21 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
             pause.as_secs_f64() * 1e3
         )),
         CheckpointEvent::Written { .. } => {}
+        CheckpointEvent::TakenOver { time } if has_stats => {
+            diagnostics::print_notice(&format_args!("the program has moved here in {:.3} ms", time.as_secs_f64() * 1e3));
+        }
+        CheckpointEvent::TakenOver { .. } => {}
+        CheckpointEvent::NotMoved { error } => diagnostics::print_error(&format_args!(
+            "the program was not moved, and goes on here: {}; it can still be moved with `pando restore`",
+            host::plain(error)
+        )),
+        CheckpointEvent::InterruptedWhileSending { destination } => diagnostics::print_notice(&format_args!(
+            "the program has moved to {destination}, and needs pages that are still here: press Ctrl-C twice within a second to end this \
+             process, and the program when it needs one"
+        )),
+        CheckpointEvent::PagesLost { reason } => diagnostics::print_error(&format_args!(
+            "the connection to the source is broken: {reason}; the program goes on until it needs a page that has not come"
+        )),
         CheckpointEvent::NotRemoved { error } => {
             diagnostics::print_error(&format_args!("cannot remove older checkpoints: {}; remove them by hand", host::plain(error)));
         }
@@ -166,7 +119,8 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
                 _ => "",
             };
             diagnostics::print_error(&format_args!(
-                "cannot write checkpoint {number}: {}{advice}; the program goes on, and the earlier checkpoints count",
+                "cannot write checkpoint {number}: {}{advice}; the program goes on, the earlier checkpoints count, and the next one is tried \
+                 when it is due",
                 host::plain(error)
             ));
         }
@@ -175,14 +129,20 @@ fn run(mut checkpointer: Checkpointer<'_>, has_stats: bool, name: &OsStr) -> std
     if has_stats && checkpointer.pages_given() > 0 {
         diagnostics::print_notice(&format_args!("{} pages were read since the program was restored", checkpointer.pages_given()));
     }
-    Ok(report_end_of(name, ended.map_err(Failure::Nested)?))
+    match ended.map_err(Failure::Nested)? {
+        ProgramEnd::Ended(state) => Ok(report_end_of(name, state)),
+        ProgramEnd::Moved { destination, pages } => {
+            diagnostics::print_notice(&format_args!("moved to {destination}: {pages} pages"));
+            Ok(MOVED)
+        }
+    }
 }
 
 /// The settings of a checkpointer in this cell. `child` was not started.
-fn settings(
+pub(crate) fn settings(
     device: &CellsDevice,
     child: HoldingName,
-    directory: &Path,
+    directory: Option<&Path>,
     (interval, keep): (Option<Duration>, Option<u32>),
 ) -> Result<CheckpointSettings> {
     let files_fingerprint = match std::env::var_os(VIEW_VARIABLE) {
@@ -193,94 +153,97 @@ fn settings(
     device.read(child.current_space(), CPUID_TABLE, &mut table)?;
     let features = pando_store::features_of_table(&table);
     let requirements = RestoreRequirements { interface: pando_abi::VERSION, features, files_fingerprint };
-    let directory = CheckpointDirectory::new(directory.into());
+    let directory = directory.map(|directory| CheckpointDirectory::new(directory.into()));
     Ok(CheckpointSettings { directory, interval, requirements, memory: host::memory().0, keep })
 }
 
+/// Where a program comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A checkpoint.
+    CheckpointOptions,
+    /// Another process, in which it runs.
+    Source,
+}
+
 /// Checks that a program can continue here.
-fn check(stored: &RestoreRequirements, here: &RestoreRequirements) -> Result<()> {
+///
+/// # Errors
+/// It cannot.
+pub(crate) fn check(stored: &RestoreRequirements, here: &RestoreRequirements, origin: Origin) -> Result<()> {
+    let [whole, since, elsewhere] = match origin {
+        Origin::CheckpointOptions => {
+            ["restore", "the checkpoint is", "it was written by a `pando` in a cell, and continues in that cell only"]
+        }
+        Origin::Source => ["move", "the source is", "one of both runs in a cell, and the program moves only to the same cell"],
+    };
     if stored.interface != here.interface {
         let RestoreRequirements { interface, .. } = stored;
         return Err(Error::other(format!(
-            "cannot restore it: the checkpoint is of version {interface} of the interface between cells and kernel, and this is version {}: \
-             use the Pando that has written it",
+            "cannot {whole} it: {since} of version {interface} of the interface between cells and kernel, and this is version {}: use the \
+             same version of Pando",
             here.interface
         )));
     }
     if let Some(missing) = pando_store::missing_features(&stored.features, &here.features) {
-        return Err(Error::other(format!("cannot restore it: this CPU lacks {missing}, which the program may use")));
+        return Err(Error::other(format!("cannot {whole} it: this CPU lacks {missing}, which the program may use")));
     }
-    if stored.files_fingerprint != here.files_fingerprint
-        && [stored, here].iter().any(|requirements| requirements.files_fingerprint.starts_with(CELL_VIEW))
-    {
-        return Err(Error::other("cannot restore it: it was written by a `pando` in a cell, and continues in that cell only"));
+    if stored.files_fingerprint == here.files_fingerprint {
+        return Ok(());
     }
-    if stored.files_fingerprint != here.files_fingerprint {
-        return Err(Error::other(
+    if [stored, here].iter().any(|requirements| requirements.files_fingerprint.starts_with(CELL_VIEW)) {
+        return Err(Error::other(format!("cannot {whole} it: {elsewhere}")));
+    }
+    Err(Error::other(match origin {
+        Origin::CheckpointOptions => {
             "cannot restore it: files that the program sees have changed since the checkpoint (those of -v, the host's software, or pando \
-             itself): restore them, or start the program again",
-        ));
-    }
-    Ok(())
+             itself): restore them, or start the program again"
+        }
+        Origin::Source => {
+            "cannot move it: it sees other files there than it would see here (those of -v, the host's software, or pando itself): both \
+             sides need the same, unchanged since its start"
+        }
+    }))
 }
 
-/// Creates the directory, and writes the program to it. Returns the directory's path and the program.
-fn prepare(options: &CheckpointOptions) -> Result<(PathBuf, CheckpointedProgram)> {
-    let failed = |error: Error| cannot_use(&options.output, &error);
+/// Creates a directory, and writes the program to it. Returns the directory's path.
+fn prepare(directory: &Path, program: &CheckpointedProgram) -> Result<PathBuf> {
+    let failed = |error: Error| cannot_use(directory, &error);
     // A refused command leaves no directory.
-    check_directory(&host::absolute(&options.output)?)?;
-    std::fs::create_dir_all(&options.output).map_err(failed)?;
-    let path = options.output.canonicalize().map_err(failed)?;
+    check_directory(&host::absolute(directory)?)?;
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    let path = directory.canonicalize().map_err(failed)?;
     check_directory(&path)?;
     lock(&path)?;
     if let Some(newest) = CheckpointDirectory::new(path.clone()).checkpoints().map_err(failed)?.first() {
         return Err(Error::other(format!(
             "{} has checkpoints already, the newest is {newest}: continue with `pando restore`, or choose another directory",
-            options.output.display()
+            directory.display()
         )));
     }
-    let checkpointed = options.program.checkpointed()?;
-    checkpointed.write(&path).map_err(failed)?;
-    Ok((path, checkpointed))
+    program.write(&path).map_err(failed)?;
+    Ok(path)
 }
 
 /// Replaces this process by the same command in a cell. Returns the error if that fails.
-fn start_checkpointer(options: &CheckpointOptions) -> Result<Error> {
-    let (path, checkpointed) = prepare(options)?;
-    let mut inside: Vec<OsString> = vec!["--every".into(), format!("{}ns", options.every.as_nanos()).into()];
-    inside.extend(["-o".into(), CHECKPOINTS.into()]);
-    inside.extend(keep(options.keep));
-    inside.extend(options.stats.then(|| "--stats".into()));
-    Ok(options.program.start_in_cell_of(&checkpointed, &path, "checkpoint", &inside))
-}
-
-/// The same for a restored program.
-fn start_restorer(options: &RestoreOptions) -> Result<Error> {
-    let (directory, number) = &options.checkpoint;
-    let path = directory.canonicalize().map_err(|error| cannot_use(directory, &error))?;
-    check_directory(&path)?;
-    if options.every.is_some() {
-        lock(&path)?;
-    }
-    let mut checkpointed = CheckpointedProgram::read(&path)?;
-    checkpointed.check_volumes(&path)?;
-    if let Some(memory) = options.memory {
-        checkpointed.memory = Some(memory.in_bytes());
-    }
-    let mut inside: Vec<OsString> = Vec::new();
+fn start_in_cell(options: &CheckpointOptions) -> Result<Error> {
+    let program = options.program.checkpointed()?;
+    let path = options.output.as_ref().map(|directory| prepare(directory, &program)).transpose()?;
+    let MoveCell { options: around, variables, mut inside } = options.moves.around(&program)?;
     if let Some(every) = options.every {
-        inside.extend(["--every".into(), format!("{}ns", every.as_nanos()).into()]);
+        inside.extend(["--every".into(), format!("{}ns", every.as_nanos()).into(), "-o".into(), CHECKPOINTS.into()]);
     }
     inside.extend(keep(options.keep));
-    inside.extend(options.check.then(|| "--check".into()));
     inside.extend(options.stats.then(|| "--stats".into()));
-    let number = number.map(|number| format!("@{number}")).unwrap_or_default();
-    inside.push(format!("{CHECKPOINTS}{number}").into());
-    Ok(checkpointed.start_in_cell(&path, "restore", &[], &inside))
+    let around = CellAround { directory: path.as_deref(), options: around, variables };
+    Ok(options.program.start_in_cell_of(&program, around, "checkpoint", &inside))
 }
 
 /// Locks a directory to which this process writes checkpoints, until the process ends: also after it has become `pando run`.
-fn lock(directory: &Path) -> Result<()> {
+///
+/// # Errors
+/// Another process has locked it.
+pub(crate) fn lock(directory: &Path) -> Result<()> {
     let file = File::open(directory).map_err(|error| cannot_use(directory, &error))?;
     match file.try_lock() {
         Ok(()) => {}
@@ -299,10 +262,11 @@ fn lock(directory: &Path) -> Result<()> {
 }
 
 /// The option `--keep`.
-fn keep(number: Option<u32>) -> impl Iterator<Item = OsString> {
+pub(crate) fn keep(number: Option<u32>) -> impl Iterator<Item = OsString> {
     number.into_iter().flat_map(|number| ["--keep".into(), number.to_string().into()])
 }
 
-fn cannot_use(directory: &Path, error: &Error) -> Error {
+/// The error about a directory.
+pub(crate) fn cannot_use(directory: &Path, error: &Error) -> Error {
     Error::new(error.kind(), format!("cannot use the directory {}: {}", directory.display(), host::plain(error)))
 }

@@ -82,25 +82,39 @@ impl CheckpointedProgram {
     }
 
     /// Replaces this process by `pando run` of a command, in a cell that shows the program's files and the directory of its checkpoints.
-    /// `inside` are options of the command. The current directory is not shown: it changes while the program runs. Returns the error if
-    /// that fails.
-    pub(crate) fn start_in_cell(&self, directory: &Path, command: &str, around: &[OsString], inside: &[OsString]) -> Error {
+    /// The current directory is not shown: it changes while the program runs. Returns the error if that fails.
+    pub(crate) fn start_in_cell(&self, command: &str, around: &CellAround<'_>, inside: &[OsString]) -> Error {
         let itself = match std::env::current_exe() {
             Ok(itself) => itself,
             Err(error) => return error,
         };
         let mut run = Command::new(&itself);
         let cells = self.nest.saturating_add(1).saturating_mul(FAMILY_COPIES).to_string();
-        run.current_dir("/").args(["run", "--nest", &cells, "--name-view", "--write-limit", NO_LIMIT]).args(around);
+        run.current_dir("/").args(["run", "--nest", &cells, "--name-view", "--write-limit", NO_LIMIT]).args(&around.options);
+        run.envs(around.variables.iter().map(|(name, value)| (name, value)));
         if let Some(memory) = self.memory {
             run.args(["-m", &memory.to_string()]);
         }
         for volume in &self.volumes {
             run.args(["-v", volume]);
         }
-        let mut live = directory.as_os_str().to_owned();
-        live.push(format!(":{CHECKPOINTS}:live"));
-        run.arg("-v").arg(live).arg("--").arg(&itself).arg(command).args(inside);
+        if let Some(directory) = around.directory {
+            let mut live = directory.as_os_str().to_owned();
+            live.push(format!(":{CHECKPOINTS}:live"));
+            run.arg("-v").arg(live);
+        }
+        run.arg("--").arg(&itself).arg(command).args(inside);
         run.exec()
     }
+}
+
+/// The cell around a program.
+#[derive(Debug, Default)]
+pub(crate) struct CellAround<'a> {
+    /// The directory of its checkpoints.
+    pub(crate) directory: Option<&'a Path>,
+    /// Further options of `pando run`.
+    pub(crate) options: Vec<OsString>,
+    /// Variables of the process `pando run`.
+    pub(crate) variables: Vec<(&'static str, String)>,
 }

@@ -4,7 +4,7 @@
 use crate::api::CellState;
 use crate::arguments::RunOptions;
 use crate::bench::BenchArguments;
-use crate::checkpoint::{CheckpointOptions, RestoreOptions};
+use crate::checkpoint::CheckpointOptions;
 use crate::client::{
     AttachOptions, CommitOptions, ExecOptions, InspectOptions, KillOptions, LogsOptions, RemoveOptions, SleepOptions, StopOptions,
 };
@@ -16,6 +16,7 @@ use crate::help;
 use crate::images;
 use crate::page::PageOptions;
 use crate::pull::PullOptions;
+use crate::restore::RestoreOptions;
 use crate::service::ServeOptions;
 use crate::templates;
 use crate::token;
@@ -129,11 +130,13 @@ pub(crate) enum Command {
     /// Run a program in a cell with less memory than it needs, and keep the rest in a swap file
     #[command(override_usage = "pando page [OPTIONS] --memory SIZE --swap FILE PROGRAM [ARGS]...")]
     Page(PageOptions),
-    /// Run a program in a cell, and write its whole state to a directory at intervals, for `pando restore`
-    #[command(override_usage = "pando checkpoint [OPTIONS] --every TIME -o DIR PROGRAM [ARGS]...")]
+    /// Run a program in a cell, and write its whole state to a directory at intervals, for `pando restore`, or let it move there
+    #[command(
+        override_usage = "pando checkpoint [OPTIONS] --every TIME -o DIR PROGRAM [ARGS]...\n       pando checkpoint [OPTIONS] --port PORT PROGRAM [ARGS]..."
+    )]
     Checkpoint(CheckpointOptions),
-    /// Continue a program from a checkpoint that `pando checkpoint` has written
-    #[command(override_usage = "pando restore [OPTIONS] DIR[@NUMBER]")]
+    /// Continue a program from a checkpoint that `pando checkpoint` has written, or take over a running one
+    #[command(override_usage = "pando restore [OPTIONS] DIR[@NUMBER]\n       pando restore [OPTIONS] ADDR:PORT")]
     Restore(RestoreOptions),
     /// Check whether and how Pando runs on this host
     Doctor(DoctorOptions),

@@ -24,6 +24,7 @@ mod image;
 mod images;
 mod manual;
 mod messages;
+mod migration;
 mod monitor;
 mod nested;
 mod network_options;
@@ -33,6 +34,7 @@ mod page;
 mod progress;
 mod pull;
 mod registry_login;
+mod restore;
 mod run;
 mod service;
 mod signals;
@@ -87,7 +89,7 @@ pub fn main() -> ExitCode {
         cli::Command::Trace(options) => trace::trace(&options),
         cli::Command::Page(options) => page::page(&options),
         cli::Command::Checkpoint(options) => checkpoint::checkpoint(&options),
-        cli::Command::Restore(options) => checkpoint::restore(&options),
+        cli::Command::Restore(options) => restore::restore(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),
         cli::Command::Completions { shell } => cli::print_completions(shell).map(|()| 0).map_err(Failure::Print),

@@ -3,7 +3,7 @@
 //!
 //! Outside of cells, such a command starts itself again by `pando run`.
 
-use crate::checkpointed_program::CheckpointedProgram;
+use crate::checkpointed_program::{CellAround, CheckpointedProgram};
 use crate::environment::{self, Variable};
 use crate::failure::Failure;
 use crate::size::Size;
@@ -17,11 +17,12 @@ use pando_launch::{NestedCells, Nesting, Program, end_of};
 use pando_machine::{CellsDevice, PageCount};
 use pando_manager::host;
 use pando_manager::outcome::exit_status;
-use pando_manager::view::{ViewSpec, program_in_same_view};
+use pando_manager::view::{self, ViewSpec, program_in_same_view};
 use std::ffi::{OsStr, OsString};
 use std::io::Error;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,7 +55,7 @@ impl MonitoredProgram {
             word.into_string().map_err(|word| Error::other(format!("`{}` is not UTF-8: checkpoints need names that are", word.display())))
         };
         let words = self.program.words.iter().cloned().map(text).collect::<std::io::Result<_>>()?;
-        let shown = shown(self.program.name()).map(PathBuf::into_os_string);
+        let shown = shown(self.program.name()).filter(|path| !is_software(path)).map(PathBuf::into_os_string);
         let volumes = self.program.volumes.iter().map(|volume| absolute_volume(volume));
         let volumes = shown.into_iter().map(Ok).chain(volumes);
         let volumes = volumes.map(|volume| text(volume?)).collect::<std::io::Result<_>>()?;
@@ -66,18 +67,18 @@ impl MonitoredProgram {
     pub(crate) fn start_in_cell_of(
         &self,
         checkpointed: &CheckpointedProgram,
-        directory: &Path,
+        around: CellAround<'_>,
         command: &str,
         inside: &[OsString],
     ) -> Error {
         let variables = self.program.variables.iter().flat_map(|variable| ["-e".into(), variable.clone()]);
         let place = self.program.directory.iter().flat_map(|place| ["-w".into(), place.clone().into_os_string()]);
-        let around: Vec<OsString> = place.chain(variables).collect();
+        let options = place.chain(variables).chain(around.options).collect();
         // A path is the same in the cell.
         let name = shown(self.program.name()).map_or_else(|| self.program.name().to_owned(), PathBuf::into_os_string);
         let words = [name].into_iter().chain(self.program.words[1..].iter().cloned());
         let inside: Vec<OsString> = inside.iter().cloned().chain(self.program.inside()).chain(["--".into()]).chain(words).collect();
-        checkpointed.start_in_cell(directory, command, &around, &inside)
+        checkpointed.start_in_cell(command, &CellAround { options, ..around }, &inside)
     }
 
     /// The name of the program.
@@ -248,7 +249,7 @@ pub(crate) fn check_directory(directory: &Path) -> std::io::Result<()> {
 }
 
 /// A `-v` option with an absolute path of the host. A name of a volume stays.
-fn absolute_volume(volume: &OsStr) -> std::io::Result<OsString> {
+pub(crate) fn absolute_volume(volume: &OsStr) -> std::io::Result<OsString> {
     let bytes = volume.as_bytes();
     let end = bytes.iter().position(|byte| *byte == b':').unwrap_or(bytes.len());
     let (path, rest) = (OsStr::from_bytes(&bytes[..end]), OsStr::from_bytes(&bytes[end..]));
@@ -264,6 +265,14 @@ fn absolute_volume(volume: &OsStr) -> std::io::Result<OsString> {
 fn shown(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
     (path.components().count() > 1 || path.is_absolute()).then(|| host::absolute(path).ok()).flatten().filter(|path| path.is_file())
+}
+
+/// Whether a file is part of the host's software, which each cell sees.
+fn is_software(file: &Path) -> bool {
+    let tops = view::software(&environment::caller()).read;
+    let everyone_may_execute = file.metadata().is_ok_and(|metadata| metadata.mode() & 0o005 == 0o005);
+    everyone_may_execute
+        && [Some(file.to_owned()), file.canonicalize().ok()].iter().flatten().all(|file| tops.iter().any(|top| file.starts_with(top)))
 }
 
 #[cfg(test)]

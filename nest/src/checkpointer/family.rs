@@ -18,7 +18,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 
 /// How long a nested cell may take to halt: it finishes the work of one call. One without CPU time of its own may never do it.
-pub(super) const HALT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const MEMBER_HALT_MAX: Duration = Duration::from_secs(2);
 /// Interval between two looks at the state of a nested cell: the device does not report an end to the holder of a view.
 pub(super) const STATE_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
@@ -37,15 +37,16 @@ struct Member {
 pub(super) struct HaltedFamily<'a> {
     device: &'a CellsDevice,
     members: Vec<Member>,
+    until: Option<Instant>,
 }
 
 impl<'a> HaltedFamily<'a> {
-    /// Halts all cells below a halted one.
+    /// Halts all cells below a halted one. `until`: the time at which all are halted, or continue.
     ///
     /// # Errors
-    /// A cell is in a state, or holds something, that a checkpoint cannot contain.
-    pub(super) fn halt(device: &'a CellsDevice, program: HoldingName, quota: u64) -> Result<HaltedFamily<'a>> {
-        let mut family = HaltedFamily { device, members: Vec::new() };
+    /// A cell is in a state, or holds something, that an image cannot contain.
+    pub(super) fn halt(device: &'a CellsDevice, program: HoldingName, quota: u64, until: Option<Instant>) -> Result<HaltedFamily<'a>> {
+        let mut family = HaltedFamily { device, members: Vec::new(), until };
         let member_record = MemberRecord { path: Vec::new(), state: MemberRunState::Started, holdings: Vec::new(), console: Vec::new() };
         family.members.push(Member { member_record, cell: program, quota, must_resume: false });
         let mut next = 0;
@@ -129,7 +130,7 @@ impl<'a> HaltedFamily<'a> {
                 *is_requested = true;
                 continue;
             }
-            if began.elapsed() > HALT_TIMEOUT {
+            if began.elapsed() > MEMBER_HALT_MAX || self.until.is_some_and(|until| until <= Instant::now()) {
                 return Err(cannot_checkpoint("did not halt in time"));
             }
             // An interrupted wait looks again, too.
@@ -194,5 +195,5 @@ impl Drop for HaltedFamily<'_> {
 }
 
 fn cannot_checkpoint(reason: &str) -> Error {
-    Error::other(format!("a nested cell of the program {reason}; a later checkpoint is written when that has changed"))
+    Error::other(format!("a nested cell of the program {reason}"))
 }

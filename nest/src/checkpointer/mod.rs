@@ -2,6 +2,8 @@
 //! The checkpointer: a monitor that writes the whole state of its child to files at intervals, and restores a child from them in another
 //! process.
 //!
+//! A program can also move to another process: [`MigrationListener`] hands it over, and [`Checkpointer::receive`] takes it.
+//!
 //! The child is halted only as long as the kernel takes to clone it, whatever its size. The clone never runs: its difference to the clone
 //! before is written while the program goes on. A restored child is built from extents. Its pages are entries that name a page of a file,
 //! as those of a pager are, so it runs before they are read.
@@ -10,46 +12,43 @@ mod directory;
 mod family;
 mod file;
 mod image;
+mod image_reader;
+mod migration;
+mod moving;
+mod page_source;
+mod page_store;
 mod restore;
+mod serve;
 mod snapshot;
 
 pub use directory::{CheckpointDirectory, StoredCheckpoint};
 pub use file::RestoreRequirements;
+pub use migration::{MigrationConnection, MigrationListener, MigrationOffer, MigrationToken};
 pub use snapshot::CheckpointSize;
 
-use crate::input::ProgramInput;
-use crate::output::{self, OutputStream};
-use crate::watched_cell::StateAccess;
-use crate::watched_child::WatchedChild;
 use family::HaltedFamily;
 use image::{MemberRecord, MemberRunState};
+use page_source::PageSource;
+use page_store::PageStore;
+use pando_abi::HoldingName;
 use pando_abi::holding::ChildState;
-use pando_abi::watch::{HaltReason, resume};
-use pando_abi::{Event, HoldingName};
 use pando_machine::CellsDevice;
-use restore::PageSource;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use serve::WriteResult;
 use snapshot::{Base, SnapshotWriter};
 use std::collections::HashMap;
-use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::io::{Error, Result, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, Scope};
-use std::time::{Duration, Instant};
-
-/// How often a checkpoint is tried again if a nested cell is in a state that soon changes.
-const ATTEMPTS: u32 = 50;
-/// The time until it is tried again.
-const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
+use std::time::Duration;
 
 /// Where checkpoints are written, and how often.
 #[derive(Clone, Debug)]
 pub struct CheckpointSettings {
-    /// The directory.
-    pub directory: CheckpointDirectory,
+    /// The directory. `None`: no checkpoint is written or read.
+    pub directory: Option<CheckpointDirectory>,
     /// The time from one checkpoint to the next. `None`: none is written.
     pub interval: Option<Duration>,
     /// The program's requirements of a machine.
@@ -79,6 +78,26 @@ pub enum CheckpointEvent<'a> {
         /// The reason.
         error: &'a Error,
     },
+    /// The program has moved here, and runs.
+    TakenOver {
+        /// The time since it was asked for.
+        time: Duration,
+    },
+    /// The program was not handed over to another process. It goes on here.
+    NotMoved {
+        /// The reason.
+        error: &'a Error,
+    },
+    /// The connection over which the program has moved here is broken, and pages are missing. The program goes on until it needs one.
+    PagesLost {
+        /// The reason.
+        reason: &'a str,
+    },
+    /// The program has moved, and Ctrl-C was pressed while the destination still needs pages from here.
+    InterruptedWhileSending {
+        /// The name of the destination.
+        destination: &'a str,
+    },
     /// Checkpoints that are not to be kept could not be removed.
     NotRemoved {
         /// The reason.
@@ -95,13 +114,18 @@ struct Snapshot {
     pause: Duration,
 }
 
-/// The result of the work on a checkpoint.
-struct WriteResult {
-    number: u32,
-    snapshot: Snapshot,
-    result: Result<(Base, CheckpointSize)>,
-    /// The result of the removal of older checkpoints.
-    removed: Result<()>,
+/// The end of the work on a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProgramEnd {
+    /// It has ended, in this state.
+    Ended(ChildState),
+    /// It has moved to another process.
+    Moved {
+        /// The name of that process.
+        destination: String,
+        /// Number of its pages.
+        pages: u64,
+    },
 }
 
 /// Checkpoints a child.
@@ -117,6 +141,8 @@ pub struct Checkpointer<'a> {
     pages: Option<PageSource>,
     /// The nested cells of a restored child, until they are started.
     nested: Vec<(HoldingName, MemberRunState)>,
+    /// The port at which another process asks for the program.
+    listener: Option<MigrationListener>,
 }
 
 impl<'a> Checkpointer<'a> {
@@ -125,12 +151,15 @@ impl<'a> Checkpointer<'a> {
     /// # Errors
     /// The directory cannot be read.
     pub fn new(device: &'a CellsDevice, child: HoldingName, settings: CheckpointSettings) -> Result<Checkpointer<'a>> {
-        settings.directory.remove_unfinished();
-        let newest = settings.directory.checkpoints()?.first().copied().unwrap_or(0);
+        let mut newest = 0;
+        if let Some(directory) = &settings.directory {
+            directory.remove_unfinished();
+            newest = directory.checkpoints()?.first().copied().unwrap_or(0);
+        }
         let next = newest
             .checked_add(1)
             .ok_or_else(|| Error::other("the directory has the last possible number of a checkpoint: choose another"))?;
-        Ok(Checkpointer { device, child, settings, base: None, next, pages: None, nested: Vec::new() })
+        Ok(Checkpointer { device, child, settings, base: None, next, pages: None, nested: Vec::new(), listener: None })
     }
 
     /// A checkpointer of a child that has not started, and which is built from a checkpoint.
@@ -152,8 +181,34 @@ impl<'a> Checkpointer<'a> {
             let (image, files) = (stored.image().clone(), stored.ranges());
             checkpointer.base = Some(Arc::new(Base { snapshots, image, files, next_page: stored.next_page(), known: HashMap::new() }));
         }
-        checkpointer.pages = Some(PageSource::new(stored));
+        checkpointer.pages = Some(PageSource::new(Box::new(stored), Vec::new()));
         Ok(checkpointer)
+    }
+
+    /// A checkpointer of a child that has not started, and which takes over a program that moves when it runs. `name` is this process's,
+    /// for the user of the source.
+    ///
+    /// # Errors
+    /// The source refuses, the kernel refuses the image, or the connection is broken.
+    pub fn receive(
+        device: &'a CellsDevice,
+        child: HoldingName,
+        (connection, name): (MigrationConnection, &str),
+        settings: CheckpointSettings,
+    ) -> Result<Checkpointer<'a>> {
+        let mut checkpointer = Checkpointer::new(device, child, settings)?;
+        let mut moved = connection.receive(name)?;
+        let built = restore::build(device, child, &mut moved);
+        let built = built.and_then(|nested| Ok((nested, page_source::places(moved.image(), child)?)));
+        let (nested, places) = built.inspect_err(|error| moved.refuse(error))?;
+        checkpointer.nested = nested;
+        checkpointer.pages = Some(PageSource::new(Box::new(moved), places));
+        Ok(checkpointer)
+    }
+
+    /// Lets another process ask for the program.
+    pub fn listen(&mut self, listener: MigrationListener) {
+        self.listener = Some(listener);
     }
 
     /// The number of pages that a restored program was given so far.
@@ -162,121 +217,41 @@ impl<'a> Checkpointer<'a> {
         self.pages.as_ref().map_or(0, |pages| pages.given)
     }
 
-    /// Runs the child with the streams of this process until it has ended. `interrupted` is set by Ctrl-C. Returns the state in which the
-    /// child has ended.
+    /// Runs the child with the streams of this process until it has ended, or has moved. `interrupted` is set by Ctrl-C.
     ///
     /// # Errors
-    /// The device does not allow it, a stream failed, or a page of a restored program cannot be read.
-    pub fn run(&mut self, interrupted: &AtomicBool, report: EventSink<'_>) -> Result<ChildState> {
-        restore::start(self.device, std::mem::take(&mut self.nested))?;
-        self.device.run(self.child)?;
+    /// The device does not allow it, a stream failed, a page of a restored program cannot be read, or the connection to the process to
+    /// which the program has moved is broken.
+    pub fn run(&mut self, interrupted: &AtomicBool, report: EventSink<'_>) -> Result<ProgramEnd> {
         let (woken, waker) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
-        thread::scope(|scope| self.serve(scope, interrupted, (&woken, &waker), report))
-    }
-
-    fn serve<'scope>(
-        &mut self,
-        scope: &'scope Scope<'scope, '_>,
-        interrupted: &AtomicBool,
-        (mut woken, waker): (&UnixStream, &UnixStream),
-        report: EventSink<'_>,
-    ) -> Result<ChildState>
-    where
-        'a: 'scope,
-    {
-        let (mut input, stdin) = (ProgramInput::Unwanted, std::io::stdin());
-        let mut due = self.settings.interval.and_then(|interval| Instant::now().checked_add(interval));
-        let mut writing: Option<Receiver<WriteResult>> = None;
-        let mut attempts_left = ATTEMPTS;
-        // When the halt for a checkpoint was requested.
-        let mut halted_since: Option<Instant> = None;
-        loop {
-            // Forgotten first: an event that comes from now on is not lost.
-            self.device.forget_events()?;
-            while woken.read(&mut [0; 16]).is_ok_and(|count| count > 0) {}
-            if interrupted.swap(false, Ordering::Relaxed) {
-                self.device.raise(self.child, Event::Interrupt, 0)?;
-            }
-            if let Some(finished) = writing.as_ref().and_then(|writing| writing.try_recv().ok()) {
-                writing = None;
-                self.note_finished(finished, report);
-            }
-            let now = Instant::now();
-            let served = self.serve_halt(&mut halted_since)?;
-            let was_served = served.is_some();
-            match served {
-                Some(Ok(snapshot)) => {
-                    attempts_left = ATTEMPTS;
-                    writing = Some(self.start_writing(scope, snapshot, waker)?);
-                }
-                // Only for a moment.
-                Some(Err(error)) if error.kind() == ErrorKind::WouldBlock && attempts_left > 0 => {
-                    attempts_left -= 1;
-                    due = now.checked_add(ATTEMPT_PAUSE);
-                }
-                Some(Err(error)) => {
-                    attempts_left = ATTEMPTS;
-                    report(CheckpointEvent::Failed { number: self.next, error: &error });
-                }
-                None => {}
-            }
-            if due.is_some_and(|due| due <= now) && writing.is_none() && halted_since.is_none() {
-                due = self.settings.interval.and_then(|interval| now.checked_add(interval));
-                halted_since = Some(now);
-                self.device.halt(self.child)?;
-            }
-            // After the child was resumed: whether a halted one wants input is not known, and it may make no further event.
-            input.pass_on(self.device, self.child)?;
-            // The output of a child that is halted for a checkpoint comes before the checkpoint.
-            if output::pass_on(self.device, self.child, OutputStream::Output)? {
-                return self.device.state(self.child);
-            }
-            // Events came while nested cells were halted.
-            if was_served {
-                continue;
-            }
-            let waits_until = due.filter(|_| writing.is_none() && halted_since.is_none());
-            if self.wait(input.is_open().then_some(&stdin), woken, waits_until)? {
-                input.read(&stdin)?;
-            }
+        let peers = self.listener.take().map(|listener| listener.start(waker.try_clone()?)).transpose()?;
+        self.start()?;
+        if let Some(time) = self.pages.as_ref().and_then(|pages| pages.store.time_since_request()) {
+            report(CheckpointEvent::TakenOver { time });
         }
+        let end = thread::scope(|scope| self.serve(scope, interrupted, (&woken, &waker), peers, report));
+        if let Some(pages) = &mut self.pages {
+            pages.store.finish();
+        }
+        end
     }
 
-    /// Serves the halt of the child, if it is halted. Returns a snapshot if it was halted for one, or the reason why there is none.
-    fn serve_halt(&mut self, halted_since: &mut Option<Instant>) -> Result<Option<Result<Snapshot>>> {
-        let child = WatchedChild { device: self.device, name: self.child };
-        let served = self.serve_halt_of(child, halted_since);
-        Ok(child.unless_ended(served)?.flatten())
-    }
-
-    fn serve_halt_of(&mut self, child: WatchedChild<'_>, halted_since: &mut Option<Instant>) -> Result<Option<Result<Snapshot>>> {
-        let Some(reason) = child.reason_if_halted()? else { return Ok(None) };
-        match reason {
-            HaltReason::Taken { space, address, number } => {
-                let pages = self.pages.as_mut().ok_or_else(|| {
-                    Error::other(format!("the program needs stored page {number}, but it was not restored from a checkpoint"))
-                })?;
-                pages.give(self.device, self.child, (space, address, number))?;
-                self.device.resume(self.child, resume::CONTINUE)?;
-                if halted_since.is_some() {
-                    // This halt was not for the checkpoint.
-                    self.device.halt(self.child)?;
-                }
-                Ok(None)
-            }
-            _ => {
-                let since = halted_since.take();
-                let cells = since.map(|since| (since, self.clone_family()));
-                self.device.resume(self.child, resume::CONTINUE)?;
-                Ok(cells.map(|(since, cells)| Ok(Snapshot { cells: cells?, pause: since.elapsed() })))
-            }
+    /// Starts the child and all cells below it. A program that moves is taken over last, when nothing but the start may fail.
+    fn start(&mut self) -> Result<()> {
+        if let Some(pages) = &mut self.pages {
+            pages.store.take_over()?;
+        }
+        let started = restore::start(self.device, std::mem::take(&mut self.nested)).and_then(|()| self.device.run(self.child));
+        match &mut self.pages {
+            Some(pages) => pages.store.confirm_start(started),
+            None => started,
         }
     }
 
     /// Clones the halted child and all cells below it.
     fn clone_family(&self) -> Result<Vec<(MemberRecord, HoldingName)>> {
-        HaltedFamily::halt(self.device, self.child, self.settings.memory)?.clone_cells()
+        HaltedFamily::halt(self.device, self.child, self.settings.memory, None)?.clone_cells()
     }
 
     /// Writes the checkpoint of a snapshot on a thread.
@@ -291,7 +266,8 @@ impl<'a> Checkpointer<'a> {
     {
         let (sender, receiver) = channel();
         let (device, number, base) = (self.device, self.next, self.base.clone());
-        let (directory, requirements) = (self.settings.directory.clone(), self.settings.requirements.clone());
+        let requirements = self.settings.requirements.clone();
+        let directory = self.settings.directory.clone().ok_or_else(|| Error::other("there is no directory for checkpoints"))?;
         let (mut waker, keep) = (waker.try_clone()?, self.settings.keep);
         self.next += 1;
         thread::Builder::new().name("checkpoint".into()).spawn_scoped(scope, move || {
@@ -323,18 +299,5 @@ impl<'a> Checkpointer<'a> {
         };
         // One that cannot be given up takes memory, and hinders nothing else.
         unused.into_iter().for_each(|unused| drop(self.device.give_up(unused)));
-    }
-
-    /// Waits for an event of the child, for input, for the end of the work on a checkpoint, or for a time. Returns whether there is input.
-    fn wait(&self, input: Option<&std::io::Stdin>, woken: &UnixStream, until: Option<Instant>) -> Result<bool> {
-        let mut polled = vec![PollFd::new(self.device, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
-        polled.extend(input.map(|input| PollFd::new(input, PollFlags::IN)));
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(polled.get(2).is_some_and(|source| !source.revents().is_empty()))
     }
 }

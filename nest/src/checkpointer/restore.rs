@@ -2,9 +2,9 @@
 //! The cell of a restored program: it is built from an image without reading its pages, except for the libOS's. The program gets the
 //! others when it needs them, as from a pager.
 
-use super::directory::{StoredCheckpoint, error_text};
-use super::family::{HALT_TIMEOUT, STATE_INTERVAL};
+use super::family::{MEMBER_HALT_MAX, STATE_INTERVAL};
 use super::image::{CellImage, MemberRecord, MemberRunState, StoredContent, StoredExtent, mapped_at};
+use super::page_store::PageStore;
 use pando_abi::cell_image::{ExtentContent, ImageExtent, ImageRecord, RECORD_BYTES, TreeOrigin, TreePlace};
 use pando_abi::holding::ChildState;
 use pando_abi::holding_record::HoldingRecord;
@@ -14,30 +14,27 @@ use pando_abi::{BlockAddress, HoldingName, PAGE_SIZE, Permissions};
 use pando_machine::{CellsDevice, PageBuffer};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, Result};
 use std::time::Instant;
 
 /// The segment of the libOS, which cannot wait for its own pages.
 const SYSTEM_SEGMENT: TreePlace = TreePlace::Segment(0);
-/// Pages that a fault reads at most.
-const READ_AHEAD: u32 = 64;
-
 /// A nested cell of a restored program, as a view, and its state.
 type NestedCell = (HoldingName, MemberRunState);
 
-/// Builds a child that was not started from a checkpoint, and all cells below it. Returns those, parents before their children.
+/// Builds a child that was not started from an image, and all cells below it. Returns those, parents before their children.
 ///
 /// # Errors
 /// The kernel refuses the image, or a page of the libOS or of a nested cell cannot be read.
-pub(super) fn build(device: &CellsDevice, child: HoldingName, stored: &mut StoredCheckpoint) -> Result<Vec<NestedCell>> {
+pub(super) fn build(device: &CellsDevice, child: HoldingName, stored: &mut dyn PageStore) -> Result<Vec<NestedCell>> {
     let mut cells: HashMap<Vec<u64>, HoldingName> = HashMap::new();
     let mut nested = Vec::new();
     for (member_record, image) in stored.image().members.clone() {
         let cell = match member_record.path.split_last() {
             None => child,
             Some((name, parent)) => {
-                let name = HoldingName::from_bits(*name).ok_or_else(|| Error::other("the checkpoint is damaged: a cell has no name"))?;
-                let parent = cells.get(parent).ok_or_else(|| Error::other("the checkpoint is damaged: a cell has no parent"))?;
+                let name = HoldingName::from_bits(*name).ok_or_else(|| Error::other("the image is damaged: a cell has no name"))?;
+                let parent = cells.get(parent).ok_or_else(|| Error::other("the image is damaged: a cell has no parent"))?;
                 device.view(*parent, name).map_err(cannot_build)?
             }
         };
@@ -62,8 +59,8 @@ pub(super) fn start(device: &CellsDevice, nested: Vec<NestedCell>) -> Result<()>
         }
         let began = Instant::now();
         while matches!(state, MemberRunState::Halted(_)) && device.state(cell)? != ChildState::Halted {
-            if began.elapsed() > HALT_TIMEOUT {
-                return Err(Error::other("a nested cell of the program was halted at the checkpoint, and does not halt again"));
+            if began.elapsed() > MEMBER_HALT_MAX {
+                return Err(Error::other("a nested cell of the program was halted in the image, and does not halt again"));
             }
             // The halt is no event for this cell.
             let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&STATE_INTERVAL));
@@ -75,7 +72,7 @@ pub(super) fn start(device: &CellsDevice, nested: Vec<NestedCell>) -> Result<()>
 }
 
 fn cannot_build(error: Error) -> Error {
-    Error::new(error.kind(), format!("cannot build the program's cell from the checkpoint: {error}"))
+    Error::new(error.kind(), format!("cannot build the program's cell from the image: {error}"))
 }
 
 /// Writes the holdings, the console and the halt of a cell.
@@ -94,7 +91,7 @@ fn write_member_record(device: &CellsDevice, cell: HoldingName, member_record: &
 }
 
 /// Builds a cell. Only the program's own cell can wait for pages: a nested one would wait for its parent, which has none of them.
-fn build_cell(device: &CellsDevice, cell: HoldingName, image: &CellImage, stored: &mut StoredCheckpoint, can_wait: bool) -> Result<()> {
+fn build_cell(device: &CellsDevice, cell: HoldingName, image: &CellImage, stored: &mut dyn PageStore, can_wait: bool) -> Result<()> {
     device.write_state(cell, state::LAYOUT, &image.layout).map_err(cannot_build)?;
     let mut records = RecordBuffer { can_wait, ..RecordBuffer::default() };
     for (place, extents) in &image.trees {
@@ -111,7 +108,7 @@ fn build_cell(device: &CellsDevice, cell: HoldingName, image: &CellImage, stored
     let mut buffer = PageBuffer::default();
     for (place, extents) in &image.trees {
         let place = tree_place(*place)?;
-        if can_wait && place != SYSTEM_SEGMENT {
+        if can_wait_for(place, can_wait) {
             continue;
         }
         for (first, extent) in extents.iter() {
@@ -120,7 +117,7 @@ fn build_cell(device: &CellsDevice, cell: HoldingName, image: &CellImage, stored
                 let count = (extent.count - further).min(MAX_SWAP_PAGES);
                 stored.read(number + further as u32, &mut buffer.bytes_mut()[..(count * PAGE_SIZE) as usize])?;
                 let (space, address) = mapped_at(cell, &image.layout, place, first + further)
-                    .ok_or_else(|| Error::other("the checkpoint is damaged: it has memory that no process maps"))?;
+                    .ok_or_else(|| Error::other("the image is damaged: it has memory that no process maps"))?;
                 device.write_pages(space, address, &buffer, count)?;
             }
         }
@@ -128,8 +125,13 @@ fn build_cell(device: &CellsDevice, cell: HoldingName, image: &CellImage, stored
     device.write_state(cell, state::IMAGE, &image.state).map_err(cannot_build)
 }
 
-fn tree_place(place: u64) -> Result<TreePlace> {
-    TreePlace::from_bits(place).ok_or_else(|| Error::other("the checkpoint is damaged: it has an invalid place"))
+/// Whether the pages of a tree may come when they are needed: those of a program's own cell, except the libOS's.
+pub(super) fn can_wait_for(place: TreePlace, is_program: bool) -> bool {
+    is_program && place != SYSTEM_SEGMENT
+}
+
+pub(super) fn tree_place(place: u64) -> Result<TreePlace> {
+    TreePlace::from_bits(place).ok_or_else(|| Error::other("the image is damaged: it has an invalid place"))
 }
 
 /// Records on their way to the kernel.
@@ -165,7 +167,7 @@ impl RecordBuffer {
         let content = match extent.content {
             StoredContent::Lazy { large } => ExtentContent::Lazy { large },
             StoredContent::Blocks(block) => ExtentContent::Blocks(BlockAddress::from_bits(block)),
-            StoredContent::Stored(_) if place == SYSTEM_SEGMENT || !self.can_wait => ExtentContent::Lazy { large: false },
+            StoredContent::Stored(_) if !can_wait_for(place, self.can_wait) => ExtentContent::Lazy { large: false },
             StoredContent::Stored(number) | StoredContent::Taken(number) => ExtentContent::Taken(number),
         };
         self.push(ImageRecord::Extent(ImageExtent { first, count: extent.count, permissions, content }));
@@ -178,39 +180,5 @@ impl RecordBuffer {
             self.push(ImageRecord::Tree { place, origin: TreeOrigin::Nothing });
         }
         Ok(())
-    }
-}
-
-/// The pages of a restored program that it has not needed yet.
-#[derive(Debug)]
-pub(super) struct PageSource {
-    pub(super) stored: StoredCheckpoint,
-    buffer: PageBuffer,
-    /// Pages that were given.
-    pub(super) given: u64,
-}
-
-impl PageSource {
-    pub(super) fn new(stored: StoredCheckpoint) -> PageSource {
-        PageSource { stored, buffer: PageBuffer::default(), given: 0 }
-    }
-
-    /// Gives a page that the program needs, and some after it.
-    ///
-    /// # Errors
-    /// It cannot be read, or the program's memory is used up.
-    pub(super) fn give(&mut self, device: &CellsDevice, child: HoldingName, (space, address, number): (u32, u64, u32)) -> Result<()> {
-        let count = self.stored.run_length(number).clamp(1, READ_AHEAD);
-        let bytes = count as usize * PAGE_SIZE as usize;
-        let failed = |error: Error| Error::new(error.kind(), format!("cannot read a page of the checkpoint: {}", error_text(&error)));
-        self.stored.read(number, &mut self.buffer.bytes_mut()[..bytes]).map_err(failed)?;
-        match device.give(child.space(space), address, &self.buffer, count.into(), number)? {
-            Some(0) => Err(Error::other("the kernel has lost the page that the program needs")),
-            Some(given) => {
-                self.given += given;
-                Ok(())
-            }
-            None => Err(Error::new(ErrorKind::OutOfMemory, "the memory of the program is used up: give it more with --memory")),
-        }
     }
 }

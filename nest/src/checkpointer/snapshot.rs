@@ -3,13 +3,12 @@
 
 use super::directory::CheckpointDirectory;
 use super::file::{CheckpointWriter, KnownPages, PageRange, RestoreRequirements};
-use super::image::{CellImage, FamilyImage, MemberRecord, StoredContent, StoredExtent, TreeExtents, mapped_at};
-use pando_abi::cell_image::{END, ExtentContent, ImageExtent, ImageRecord, TreeOrigin, TreePlace};
-use pando_abi::limits::{MAX_CONSOLE_BYTES, MAX_SWAP_PAGES};
-use pando_abi::watch::state;
+use super::image::{CellImage, FamilyImage, MemberRecord, StoredContent};
+use super::image_reader::{self, PageSink, PageSpan};
+use pando_abi::limits::MAX_SWAP_PAGES;
 use pando_abi::{HoldingName, PAGE_SIZE};
 use pando_machine::{CellsDevice, PageBuffer};
-use std::io::{Error, Result};
+use std::io::Result;
 
 /// Most earlier files that a checkpoint refers to. Then one is written that has all pages itself.
 const FILES_MAX: usize = 128;
@@ -79,10 +78,12 @@ impl SnapshotWriter<'_> {
         let base = base.filter(|base| base.files.len() < files_max(self.keep));
         let known = base.map(|base| base.known.clone()).unwrap_or_default();
         let mut file = CheckpointWriter::create(self.directory.path(), number, next_page, known)?;
-        let mut image = FamilyImage::default();
+        let (mut image, mut buffer) = (FamilyImage::default(), PageBuffer::default());
         for (member_record, snapshot) in snapshots {
             let base = base.and_then(|base| base.member(&member_record.path));
-            let cell = self.read_cell(*snapshot, member_record, base, &mut file)?;
+            let is_program = member_record.path.is_empty();
+            let mut pages = FilePages { file: &mut file, buffer: &mut buffer };
+            let cell = image_reader::read_cell(self.device, *snapshot, is_program, base, &mut pages)?;
             image.members.push((member_record.clone(), cell));
         }
         let snapshots = snapshots.iter().map(|(_, snapshot)| *snapshot).collect();
@@ -95,111 +96,27 @@ impl SnapshotWriter<'_> {
         known.retain(|_, number| files.iter().any(|range| (range.first..range.first + range.pages).contains(number)));
         Ok((Base { snapshots, image, files, next_page: own.first + own.pages, known }, size))
     }
-
-    /// Reads a snapshot, and writes its pages.
-    fn read_cell(
-        &self,
-        snapshot: HoldingName,
-        member_record: &MemberRecord,
-        base: Option<(HoldingName, &CellImage)>,
-        file: &mut CheckpointWriter,
-    ) -> Result<CellImage> {
-        let mut reader = ImageReader {
-            device: self.device,
-            snapshot,
-            is_program: member_record.path.is_empty(),
-            image: CellImage {
-                state: self.read_state(snapshot, state::IMAGE)?,
-                layout: self.read_state(snapshot, state::LAYOUT)?,
-                trees: Vec::new(),
-            },
-            buffer: PageBuffer::default(),
-        };
-        let mut position = 0;
-        while position != END {
-            let (next, records) = self.device.list_image(snapshot, base.map(|(snapshot, _)| snapshot), position)?;
-            for record in records {
-                reader.apply(record, base.map(|(_, image)| image), file)?;
-            }
-            position = next;
-        }
-        Ok(reader.image)
-    }
-
-    fn read_state(&self, snapshot: HoldingName, kind: u64) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; MAX_CONSOLE_BYTES as usize];
-        let count = self.device.read_state(snapshot, kind, &mut bytes)?;
-        bytes.truncate(count);
-        Ok(bytes)
-    }
 }
 
-/// An image that is read from the records of a snapshot.
-struct ImageReader<'a> {
-    device: &'a CellsDevice,
-    snapshot: HoldingName,
-    /// It is the program's cell. The pages that are taken from it are those of the checkpointer.
-    is_program: bool,
-    image: CellImage,
-    buffer: PageBuffer,
+/// Pages of a snapshot that are written to a file.
+struct FilePages<'a> {
+    file: &'a mut CheckpointWriter,
+    buffer: &'a mut PageBuffer,
 }
 
-impl ImageReader<'_> {
-    fn apply(&mut self, record: ImageRecord, base: Option<&CellImage>, file: &mut CheckpointWriter) -> Result<()> {
-        match record {
-            ImageRecord::Tree { place, origin } => {
-                let of = |image: &CellImage, number: u32| image.trees.get(number as usize).map(|(_, extents)| extents.clone());
-                let extents = match origin {
-                    TreeOrigin::Nothing => Some(TreeExtents::default()),
-                    TreeOrigin::Base(number) => base.and_then(|base| of(base, number)),
-                    TreeOrigin::Own(number) => of(&self.image, number),
-                };
-                let extents = extents.ok_or_else(|| Error::other("the kernel has returned an invalid list of memory"))?;
-                self.image.trees.push((place.bits(), extents));
-            }
-            ImageRecord::Extent(extent) => self.add(&extent, file)?,
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, extent: &ImageExtent, file: &mut CheckpointWriter) -> Result<()> {
-        let ImageExtent { first, count, permissions, content } = *extent;
-        let content = match content {
-            ExtentContent::Empty => None,
-            ExtentContent::Lazy { large } => Some(StoredContent::Lazy { large }),
-            ExtentContent::Blocks(block) => Some(StoredContent::Blocks(block.bits())),
-            // The page was given to the kernel by its number in the files.
-            ExtentContent::Taken(number) if self.is_program => Some(StoredContent::Stored(number)),
-            ExtentContent::Taken(number) => Some(StoredContent::Taken(number)),
-            ExtentContent::Pages => return self.add_pages(extent, file),
-        };
-        let permissions = permissions.bits() as u8;
-        self.last_tree()?.1.replace(first, count, content.map(|content| StoredExtent { count, permissions, content }));
-        Ok(())
-    }
-
-    /// Adds pages by their bytes.
-    fn add_pages(&mut self, extent: &ImageExtent, file: &mut CheckpointWriter) -> Result<()> {
-        let place = TreePlace::from_bits(self.last_tree()?.0).ok_or_else(|| Error::other("the kernel has returned an invalid place"))?;
-        let (end, permissions) = (extent.first + extent.count, extent.permissions.bits() as u8);
-        for first in (extent.first..end).step_by(MAX_SWAP_PAGES as usize) {
-            let count = (end - first).min(MAX_SWAP_PAGES);
-            let (space, address) = mapped_at(self.snapshot, &self.image.layout, place, first)
-                .ok_or_else(|| Error::other("the program has memory that no process maps"))?;
-            self.device.read_pages(space, address, &mut self.buffer, count)?;
-            for (page, bytes) in (first..first + count).zip(self.buffer.bytes().chunks_exact(PAGE_SIZE as usize)) {
+impl PageSink for FilePages<'_> {
+    fn add(&mut self, device: &CellsDevice, span: PageSpan, store: &mut dyn FnMut(u64, StoredContent)) -> Result<()> {
+        for further in (0..span.count).step_by(MAX_SWAP_PAGES as usize) {
+            let count = (span.count - further).min(MAX_SWAP_PAGES);
+            device.read_pages(span.space, span.address + further * PAGE_SIZE, self.buffer, count)?;
+            for bytes in self.buffer.bytes().chunks_exact(PAGE_SIZE as usize).take(count as usize) {
                 let content = match bytes.iter().all(|byte| *byte == 0) {
                     true => StoredContent::Lazy { large: false },
-                    false => StoredContent::Stored(file.add(bytes)?),
+                    false => StoredContent::Stored(self.file.add(bytes)?),
                 };
-                let (_, extents) = self.image.trees.last_mut().ok_or_else(|| Error::other("the list has no tree"))?;
-                extents.replace(page, 1, Some(StoredExtent { count: 1, permissions, content }));
+                store(1, content);
             }
         }
         Ok(())
-    }
-
-    fn last_tree(&mut self) -> Result<&mut (u64, TreeExtents)> {
-        self.image.trees.last_mut().ok_or_else(|| Error::other("the kernel has returned an invalid list of memory"))
     }
 }

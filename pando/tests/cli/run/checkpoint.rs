@@ -278,7 +278,7 @@ fn only_one_process_writes_to_a_directory() {
     kill_when(command, |_| checkpoints.file(1).exists() && is_refused(checkpoints.restorer(&["--every", "1s"], "")));
     // The lock ends with the process. A directory that promises changes to the host's files is refused.
     let recipe = checkpoints.path().join("program.json");
-    let forged = std::fs::read_to_string(&recipe).expect("it is there").replace("\"volumes\": [", "\"volumes\": [\"/tmp:/mnt:live\",");
+    let forged = std::fs::read_to_string(&recipe).expect("it is there").replace("\"volumes\": []", "\"volumes\": [\"/tmp:/mnt:live\"]");
     std::fs::write(&recipe, forged).expect("room");
     let (status, _, errors) = checkpoints.restore(&["--every", "1s"], "");
     assert!(status == 125 && errors.contains("program.json has the volume /tmp:/mnt:live: changes of this program are lost"), "{errors}");

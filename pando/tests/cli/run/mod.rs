@@ -7,6 +7,7 @@ pub(crate) mod debug;
 mod limits;
 mod live;
 mod memory;
+mod migrate;
 mod named_volumes;
 mod nested;
 mod nested_messages;
