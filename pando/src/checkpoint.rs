@@ -161,7 +161,7 @@ pub(crate) fn settings(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A checkpoint.
-    CheckpointOptions,
+    Checkpoint,
     /// Another process, in which it runs.
     Source,
 }
@@ -172,9 +172,7 @@ pub(crate) enum Origin {
 /// It cannot.
 pub(crate) fn check(stored: &RestoreRequirements, here: &RestoreRequirements, origin: Origin) -> Result<()> {
     let [whole, since, elsewhere] = match origin {
-        Origin::CheckpointOptions => {
-            ["restore", "the checkpoint is", "it was written by a `pando` in a cell, and continues in that cell only"]
-        }
+        Origin::Checkpoint => ["restore", "the checkpoint is", "it was written by a `pando` in a cell, and continues in that cell only"],
         Origin::Source => ["move", "the source is", "one of both runs in a cell, and the program moves only to the same cell"],
     };
     if stored.interface != here.interface {
@@ -195,7 +193,7 @@ pub(crate) fn check(stored: &RestoreRequirements, here: &RestoreRequirements, or
         return Err(Error::other(format!("cannot {whole} it: {elsewhere}")));
     }
     Err(Error::other(match origin {
-        Origin::CheckpointOptions => {
+        Origin::Checkpoint => {
             "cannot restore it: files that the program sees have changed since the checkpoint (those of -v, the host's software, or pando \
              itself): restore them, or start the program again"
         }

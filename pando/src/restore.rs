@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const NEST_DEFAULT_MAX: u32 = 64;
 
 #[derive(Debug, Args)]
-pub(crate) struct Restore {
+pub(crate) struct RestoreOptions {
     /// The directory of the checkpoints, of which the newest one is used, or that with NUMBER; or the address of a `pando checkpoint
     /// --port`, whose running program continues here instead of there
     #[arg(value_name = "DIR[@NUMBER]|ADDR:PORT", value_parser = OsStringValueParser::new().try_map(place), value_hint = ValueHint::DirPath)]
@@ -96,7 +96,7 @@ fn place(text: OsString) -> std::result::Result<Place, String> {
 ///
 /// # Errors
 /// There is no checkpoint or program that can be used here, the cell cannot be made, or a stream failed.
-pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
+pub(crate) fn restore(options: &RestoreOptions) -> std::result::Result<u8, Failure> {
     options.check_combination().map_err(Failure::Nested)?;
     let Some(device) = nested::device()? else {
         let started = match &options.from {
@@ -113,7 +113,7 @@ pub(crate) fn restore(options: &Restore) -> std::result::Result<u8, Failure> {
     run(checkpointer, options.stats, program.name())
 }
 
-impl Restore {
+impl RestoreOptions {
     fn check_combination(&self) -> Result<()> {
         let is_move = matches!(self.from, Place::Source(..));
         let wrong = [

@@ -128,7 +128,7 @@ impl PageStore for StoredCheckpoint {
 
     fn load(&mut self, number: u32, buffer: &mut [u8]) -> Result<Option<u32>> {
         let size = pando_abi::PAGE_SIZE as usize;
-        let count = self.run(number).clamp(1, (buffer.len() / size) as u32);
+        let count = self.run_length(number).clamp(1, (buffer.len() / size) as u32);
         StoredCheckpoint::read(self, number, &mut buffer[..count as usize * size])?;
         Ok(Some(count))
     }
