@@ -7,6 +7,7 @@
 //! kernel's, then the port's; a port's owner wakes the cell only after it has released the port.
 
 pub(crate) mod chunk;
+mod stream;
 
 use super::ring::RingState;
 use crate::cell::image::RingPositions;
@@ -14,70 +15,13 @@ use crate::limits::{CONSOLE_BUFFERS, CONSOLE_BYTES};
 use crate::memory::{CopyAuthority, CopyError, Frames, SpaceSet};
 use pando_abi::layout::{CONSOLE_RINGS, CONTROL_RINGS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
-use pando_abi::ring::{ConsoleRings, ControlRings, ERRORS, FAULTED, NO_READER, NOTES, OUTPUT};
+use pando_abi::ring::{ConsoleRings, ControlRings, FAULTED, NO_READER};
 use std::collections::VecDeque;
 use std::mem::{self, offset_of};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// Number of output streams of a cell.
-const STREAMS: usize = 3;
-
-/// An output stream of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-    /// Lines that a program sends to the operator, apart from standard output and error.
-    Notes,
-}
-
-impl Stream {
-    /// The stream with a tag of a descriptor.
-    #[must_use]
-    pub fn from_tag(tag: u32) -> Option<Stream> {
-        match tag {
-            OUTPUT => Some(Stream::Stdout),
-            ERRORS => Some(Stream::Stderr),
-            NOTES => Some(Stream::Notes),
-            _ => None,
-        }
-    }
-
-    /// Its tag in descriptors.
-    #[must_use]
-    pub fn tag(self) -> u32 {
-        match self {
-            Stream::Stdout => OUTPUT,
-            Stream::Stderr => ERRORS,
-            Stream::Notes => NOTES,
-        }
-    }
-}
-
-impl Stream {
-    /// All streams.
-    const ALL: [Stream; STREAMS] = [Stream::Stdout, Stream::Stderr, Stream::Notes];
-}
-
-/// A set of output streams.
-#[derive(Clone, Copy, Default)]
-struct StreamSet([bool; STREAMS]);
-
-impl StreamSet {
-    fn contains(self, stream: Stream) -> bool {
-        self.0[stream as usize]
-    }
-
-    fn insert(&mut self, stream: Stream) {
-        self.0[stream as usize] = true;
-    }
-
-    fn iter(self) -> impl Iterator<Item = Stream> {
-        Stream::ALL.into_iter().filter(move |stream| self.contains(*stream))
-    }
-}
+pub use stream::Stream;
+use stream::{STREAMS, StreamSet};
 
 /// The result of a non-blocking read of a cell's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
