@@ -145,7 +145,7 @@ impl<'a> Checkpointer<'a> {
         let mut served = ServedHalt::Pages;
         let is_page_given = match needed {
             Some((.., number)) if self.pages.is_none() => {
-                return Err(Error::other(format!("the program needs stored page {number}, but it was not restored from a checkpoint")));
+                return Err(Error::other(format!("the program needs stored page {number}, but it was neither restored nor moved")));
             }
             Some(needed) => self.pages.as_mut().map_or(Ok(true), |pages| pages.give(self.device, self.child, needed))?,
             None => true,

@@ -300,7 +300,7 @@ fn a_program_whose_handover_is_not_confirmed_never_runs_twice() {
 #[test]
 fn peers_without_the_token_or_with_garbage_do_not_disturb_the_program() {
     needs_kvm!();
-    let mut source = Movable::start(&["-m", "512M"], &["/usr/bin/python3", "-c", COUNT, "600"]);
+    let mut source = Movable::start(&["-m", "512M", "--nest", "100"], &["/usr/bin/python3", "-c", COUNT, "600"]);
     let first = source.line();
     let address = source.address.clone();
     let refused = |command: &mut Command| {
@@ -312,6 +312,11 @@ fn peers_without_the_token_or_with_garbage_do_not_disturb_the_program() {
     assert!(errors.ends_with("the token is wrong\n"), "{errors}");
     let errors = refused(restorer(&address, &[]).env_remove("PANDO_MOVE_TOKEN"));
     assert!(errors.contains("there is no token: set PANDO_MOVE_TOKEN"), "{errors}");
+    let errors = refused(&mut restorer(&address, &[]));
+    assert!(
+        errors.contains("may have 100 nested cells at its source, and up to 64 here by default: choose a number with --nest"),
+        "{errors}"
+    );
     let errors = refused(restorer(&address, &[]).env("PANDO_MOVE_TOKEN", "short"));
     assert!(errors.contains("PANDO_MOVE_TOKEN: a token has 16 to 1024 characters"), "{errors}");
     for garbage in [&b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..], &[0xff; 4096], &[1, 0, 0, 0, 16], b""] {
@@ -328,12 +333,12 @@ fn peers_without_the_token_or_with_garbage_do_not_disturb_the_program() {
     let errors = refused(&mut restorer(&other, &[]));
     assert!(errors.contains("does not speak the protocol of `pando restore`"), "{errors}");
     // A destination that sees other files, and one that breaks off when its cell is built.
-    let errors = refused(&mut restorer(&address, &["-v", "/etc/passwd:/opt/passwd:ro"]));
+    let errors = refused(&mut restorer(&address, &["--nest", "2", "-v", "/etc/passwd:/opt/passwd:ro"]));
     assert!(errors.contains("cannot move it: it sees other files there than it would see here"), "{errors}");
     let relay = Relay::start(&address, |kind| if kind == READY { Passage::Cut } else { Passage::Pass });
-    let errors = refused(&mut restorer(&relay.address, &[]));
+    let errors = refused(&mut restorer(&relay.address, &["--nest", "2"]));
     assert!(errors.contains("the program has not moved here"), "{errors}");
-    let (status, after, errors) = restore(&address, &[]);
+    let (status, after, errors) = restore(&address, &["--nest", "2"]);
     assert_eq!((status, &errors[..]), (7, ""), "{after}");
     let (status, before, errors) = source.finish();
     assert_eq!(status, 123, "{errors}");
