@@ -102,7 +102,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Variable(String),
     /// An option that a nested cell does not support.
-    #[error("{0} is not supported in a nested cell: it has no network, and sees its parent's files as of its start: omit this option")]
+    #[error("{0}: a nested cell sees the files of its parent as they were at its start, and has no network: omit this option")]
     NotInside(&'static str),
     /// The cell could not be created.
     #[error(transparent)]

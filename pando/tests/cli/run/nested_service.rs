@@ -35,7 +35,7 @@ fn a_service_in_a_cell_runs_programs() {
     needs_kvm!();
     let script = "pando run -d --name one -- sh -c 'echo begun; exec sleep 1000'; \
         pando exec one sh -c 'echo beside; cat; exit 4' </dev/null; echo status $?; \
-        head -c 3000000 /dev/zero | pando exec one wc -c; \
+        head -c 3000000 /dev/zero | pando exec -i one wc -c; \
         pando kill one; pando logs -f one; \
         pando clone python -- 'print(6 * 7)'; pando run -d --name two -u 7 -w /usr -- sh -c 'id -u; pwd'; pando logs -f two; \
         pando clone --memory 64M python -- 'bytearray(200 << 20)' 2>/dev/null; echo status $?; \
