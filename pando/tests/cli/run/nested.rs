@@ -260,7 +260,7 @@ fn options_that_need_the_host_are_refused_inside() {
     for option in ["-v /etc", "--bare", "--root /", "-p 8000:80", "--stats", "--strace"] {
         let (status, output, errors) = nested(&format!("pando run {option} -- true; echo status $?"));
         assert_eq!((status, &output[..]), (0, "status 125\n"), "{option}: {errors}");
-        assert!(errors.contains("is not supported in a nested cell"), "{option}: {errors}");
+        assert!(errors.contains("a nested cell sees the files of its parent"), "{option}: {errors}");
     }
 }
 
