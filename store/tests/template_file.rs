@@ -146,7 +146,7 @@ fn a_flipped_bit_anywhere_is_found() {
         bytes[place] ^= 1 << (place % 8);
         fs::write(&path, bytes).expect("room for it");
         let found = try_out(&path, &expected).expect_err("a bit is wrong");
-        let known = ["is damaged", "no saved template", "in format", "are damaged"];
+        let known = ["is damaged", "is not a template", "in format", "are damaged"];
         assert!(known.iter().any(|words| found.contains(words)), "byte {place}: {found}");
     }
 }
