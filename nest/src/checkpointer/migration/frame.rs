@@ -73,29 +73,25 @@ pub(super) enum FrameType {
 
 impl FrameType {
     fn from_byte(byte: u8) -> Option<FrameType> {
-        use FrameType::{
-            AllSent, Answer, Credit, Done, Failed, HandOver, Hello, Image, ImageEnd, Keepalive, Move, Need, NeededPages, Offer, Pages,
-            Proof, Ready, Started,
-        };
         let all = [
-            Hello,
-            Answer,
-            Proof,
-            Offer,
-            Move,
-            Image,
-            ImageEnd,
-            Pages,
-            NeededPages,
-            Ready,
-            HandOver,
-            Started,
-            Need,
-            Credit,
-            AllSent,
-            Done,
-            Keepalive,
-            Failed,
+            FrameType::Hello,
+            FrameType::Answer,
+            FrameType::Proof,
+            FrameType::Offer,
+            FrameType::Move,
+            FrameType::Image,
+            FrameType::ImageEnd,
+            FrameType::Pages,
+            FrameType::NeededPages,
+            FrameType::Ready,
+            FrameType::HandOver,
+            FrameType::Started,
+            FrameType::Need,
+            FrameType::Credit,
+            FrameType::AllSent,
+            FrameType::Done,
+            FrameType::Keepalive,
+            FrameType::Failed,
         ];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -281,7 +281,10 @@ fn only_one_process_writes_to_a_directory() {
     let forged = std::fs::read_to_string(&recipe).expect("it is there").replace("\"volumes\": []", "\"volumes\": [\"/tmp:/mnt:live\"]");
     std::fs::write(&recipe, forged).expect("room");
     let (status, _, errors) = checkpoints.restore(&["--every", "1s"], "");
-    assert!(status == 125 && errors.contains("program.json has the volume /tmp:/mnt:live: a nested cell cannot write to the host"), "{errors}");
+    assert!(
+        status == 125 && errors.contains("program.json has the volume /tmp:/mnt:live: a nested cell cannot write to the host"),
+        "{errors}"
+    );
 }
 
 #[test]
