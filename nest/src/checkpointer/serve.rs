@@ -100,6 +100,8 @@ impl<'a> Checkpointer<'a> {
                 requests.writing = None;
                 self.note_finished(finished, report);
             }
+            // First: the program may end at once, because it needs a page that has not come.
+            self.report_loss(&mut requests, report);
             let served = self.serve_halt(&mut requests)?;
             let was_served = served.is_some();
             match served {
@@ -115,7 +117,7 @@ impl<'a> Checkpointer<'a> {
                 }
                 Some(ServedHalt::Pages) | None => {}
             }
-            self.request_halt(&mut requests, report)?;
+            self.request_halt(&mut requests)?;
             // After the child was resumed: whether a halted one wants input is not known, and it may make no further event.
             input.pass_on(self.device, self.child)?;
             // The output of a child that is halted for a checkpoint comes before the checkpoint.
@@ -129,6 +131,14 @@ impl<'a> Checkpointer<'a> {
             if self.wait(input.is_open().then_some(&stdin), woken, self.next_time(&requests))? {
                 input.read(&stdin)?;
             }
+        }
+    }
+
+    /// Reports once that pages are lost.
+    fn report_loss(&self, requests: &mut Requests, report: EventSink<'_>) {
+        if let Some(reason) = self.pages.as_ref().and_then(|pages| pages.store.lost()).filter(|_| !requests.is_loss_reported) {
+            report(CheckpointEvent::PagesLost { reason });
+            requests.is_loss_reported = true;
         }
     }
 
@@ -174,12 +184,8 @@ impl<'a> Checkpointer<'a> {
     }
 
     /// Requests a halt of the child if something is due.
-    fn request_halt(&mut self, requests: &mut Requests, report: EventSink<'_>) -> Result<()> {
+    fn request_halt(&mut self, requests: &mut Requests) -> Result<()> {
         let now = Instant::now();
-        if let Some(reason) = self.pages.as_ref().and_then(|pages| pages.store.lost()).filter(|_| !requests.is_loss_reported) {
-            report(CheckpointEvent::PagesLost { reason });
-            requests.is_loss_reported = true;
-        }
         if requests.due.is_some_and(|due| due <= now) && requests.is_free() {
             requests.due = self.settings.interval.and_then(|interval| now.checked_add(interval));
             requests.checkpoint_since = Some(now);
