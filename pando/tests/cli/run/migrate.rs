@@ -18,6 +18,7 @@ const PAGES: u8 = 8;
 const READY: u8 = 10;
 const HAND_OVER: u8 = 11;
 const STARTED: u8 = 12;
+const NEED: u8 = 13;
 const ALL_SENT: u8 = 15;
 
 /// Counts with a child process, through two pipes, and writes to a file. The first half ends at the end of standard input, which only the
@@ -261,20 +262,31 @@ fn a_large_program_runs_before_its_pages_have_come() {
 #[test]
 fn a_large_program_ends_with_a_message_when_a_page_never_comes() {
     needs_kvm!();
-    let mut source = Movable::start(&["-m", "1G"], &["/usr/bin/python3", "-c", LARGE]);
-    assert_eq!(source.line(), "ready\n");
-    let relay = Relay::start(&source.address, |kind| match kind {
-        PAGES | ALL_SENT => Passage::Swallow,
-        STARTED => Passage::PassAndCut,
-        _ => Passage::Pass,
-    });
-    let (status, _, errors) = restore(&relay.address, &[]);
-    assert_eq!(status, 125, "{errors}");
-    assert!(errors.contains("pando: the connection to the source is broken"), "{errors}");
-    assert!(errors.contains("pando: cannot read a page of the program: the source has not sent it"), "{errors}");
-    let (status, output, errors) = source.finish();
-    assert_eq!((status, &output[..]), (125, ""), "it does not run twice");
-    assert!(errors.contains("and the connection broke before all of its pages were sent"), "{errors}");
+    // With the second one the program waits for a page when the connection is cut.
+    let cuts: [fn(u8) -> Passage; 2] = [
+        |kind| match kind {
+            PAGES | ALL_SENT => Passage::Swallow,
+            STARTED => Passage::PassAndCut,
+            _ => Passage::Pass,
+        },
+        |kind| match kind {
+            PAGES | ALL_SENT => Passage::Swallow,
+            NEED => Passage::Cut,
+            _ => Passage::Pass,
+        },
+    ];
+    for cut in cuts {
+        let mut source = Movable::start(&["-m", "1G"], &["/usr/bin/python3", "-c", LARGE]);
+        assert_eq!(source.line(), "ready\n");
+        let relay = Relay::start(&source.address, cut);
+        let (status, _, errors) = restore(&relay.address, &[]);
+        assert_eq!(status, 125, "{errors}");
+        assert!(errors.contains("pando: the connection to the source is broken"), "{errors}");
+        assert!(errors.contains("pando: cannot read a page of the program: the source has not sent it"), "{errors}");
+        let (status, output, errors) = source.finish();
+        assert_eq!((status, &output[..]), (125, ""), "it does not run twice");
+        assert!(errors.contains("and the connection broke before all of its pages were sent"), "{errors}");
+    }
 }
 
 #[test]
