@@ -6,6 +6,8 @@ use pando_abi::hypercall::PORT;
 
 /// `mov r64, imm64`, by the register that carries each argument of a hypercall: rdi, rsi, rdx, r10, r8.
 const MOV_ARGUMENT: [[u8; 2]; 5] = [[0x48, 0xbf], [0x48, 0xbe], [0x48, 0xba], [0x49, 0xba], [0x49, 0xb8]];
+/// `mov r64, [rax]`, by the same registers.
+const LOAD_ARGUMENT: [[u8; 3]; 5] = [[0x48, 0x8b, 0x38], [0x48, 0x8b, 0x30], [0x48, 0x8b, 0x10], [0x4c, 0x8b, 0x10], [0x4c, 0x8b, 0x00]];
 
 /// A position in the code to jump back to.
 #[derive(Clone, Copy, Debug)]
@@ -75,9 +77,17 @@ impl Code {
 
     /// A hypercall with all its arguments.
     pub(crate) fn hypercall(&mut self, call: Hypercall) -> &mut Code {
+        self.hypercall_with(call, &[])
+    }
+
+    /// A hypercall that takes some of its arguments, by their indexes, from addresses.
+    pub(crate) fn hypercall_with(&mut self, call: Hypercall, loaded: &[(usize, u64)]) -> &mut Code {
         let (number, arguments) = call.encode();
         for (opcode, argument) in MOV_ARGUMENT.iter().zip(arguments) {
             self.raw(opcode).raw(&argument.to_le_bytes());
+        }
+        for (index, address) in loaded {
+            self.raw(&[0x48, 0xb8]).raw(&address.to_le_bytes()).raw(&LOAD_ARGUMENT[*index]);
         }
         self.raw(&[0x48, 0xb8]).raw(&number.to_le_bytes()).out()
     }

@@ -68,14 +68,24 @@ pub(crate) fn compare(rounds: usize, statuses: &[i32], mut ours: Command, mut th
     })
 }
 
-/// Runs `pando run --stats=json` once; it must exit with status 0. Returns the program's standard output, and the statistics.
-pub(crate) fn run_with_stats(mut command: Command) -> Result<(Vec<u8>, Value), BenchError> {
+/// The result of a run of `pando run --stats=json`.
+#[derive(Debug)]
+pub(crate) struct StatsRun {
+    /// The program's standard output.
+    pub(crate) output: Vec<u8>,
+    /// Its standard error, with the statistics as its last line.
+    pub(crate) errors: String,
+    pub(crate) stats: Value,
+}
+
+/// Runs `pando run --stats=json` once; it must exit with status 0.
+pub(crate) fn run_with_stats(mut command: Command) -> Result<StatsRun, BenchError> {
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().map_err(BenchError::host("start a cell"))?;
     let errors = String::from_utf8_lossy(&output.stderr);
     // The program may have written to standard error too; the statistics come last.
     let stats = errors.lines().last().and_then(|line| serde_json::from_str(line).ok());
     match stats {
-        Some(stats) if output.status.success() => Ok((output.stdout, stats)),
+        Some(stats) if output.status.success() => Ok(StatsRun { errors: errors.into_owned(), output: output.stdout, stats }),
         _ => Err(BenchError::Failed(format!("{command:?}: {}: {errors}", output.status))),
     }
 }

@@ -188,6 +188,25 @@ static void do_compute(long count)
     }
 }
 
+static volatile char *walked;
+static long walked_bytes;
+
+/* Memory of as many MiB as the argument says. */
+static void make_memory(void)
+{
+    walked_bytes = (words[0] ? atol(words[0]) : 1) << 20;
+    walked = mmap(NULL, walked_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check(walked != MAP_FAILED, "mmap");
+}
+
+/* Writes to each page of it in order, again and again. */
+static void do_walk(long count)
+{
+    while (count--)
+        for (long offset = 0; offset < walked_bytes; offset += PAGE)
+            walked[offset]++;
+}
+
 /* Pages of fresh memory, 2 MiB at a time. */
 static void do_touch(long count)
 {

@@ -18,6 +18,9 @@
 
 #define PAGE 4096L
 
+/* The arguments after the part's name. */
+static char **words;
+
 static void check(int is_well, const char *what)
 {
     if (!is_well) {

@@ -124,6 +124,25 @@ static void do_fork(long count)
     }
 }
 
+/* Each process of the chain forks the next one and waits for it. */
+static void fork_chain(int processes)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        if (processes > 1)
+            fork_chain(processes - 1);
+        _exit(0);
+    }
+    await(child);
+}
+
+static void do_fork_chain(long count)
+{
+    while (count--)
+        fork_chain(5);
+}
+
 /* Discards their output. */
 static void execute(long count, char *const *words)
 {
@@ -152,9 +171,6 @@ static void do_shell(long count)
 {
     execute(count, (char *[]){"/bin/sh", "-c", ":", NULL});
 }
-
-/* The arguments after the part's name. */
-static char **words;
 
 static void do_execute(long count)
 {

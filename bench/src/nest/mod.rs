@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep, the memory of a cell that
-//! may have nested cells, and the cost of messages between cells.
+//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep, of work under six monitors,
+//! of messages between cells, and of paging; the memory of a cell that may have nested cells.
 //!
 //! The paper on recursive virtual machines (Ford et al., 1996) measures the same for its nested virtual machines. The programs measure the
 //! time themselves, so that the cells around only wait.
 
 mod checkpoint;
 mod idle;
+mod messages;
+mod pager;
 
 use crate::bare::Bare;
 use crate::linux::PARTS;
 use crate::program::{CompiledProgram, Process};
 use crate::sample::{Pairs, Sample, Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -20,6 +23,8 @@ use std::process::{Command, Stdio};
 const DEPTH: u32 = 16;
 /// Descendants of the outermost cell.
 const CELLS: u32 = 100;
+/// The monitors of `fw05-libos`, the outermost first. Each has a cell of its own.
+const MONITORS: [&str; 6] = ["page", "trace", "page", "trace", "page", "trace"];
 /// The reference of rows about depth.
 const REFERENCE: &str = "the same one deep";
 /// The factor by which a brief run does less.
@@ -53,33 +58,93 @@ pub(crate) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     report(Row::time("exit", &exit).noting("the machine's bare exit"));
+    messages::run(options, &mut bare, report)?;
     let program = CompiledProgram::new(PARTS)?;
     for DepthBenchmark { name, part, count, rounds, note } in BENCHMARKS {
         let count = if options.brief { count.div_ceil(BRIEF) } else { *count };
         let pairs = compare(pando, &program, part, options.rounds(*rounds), count)?;
         report(Row::pairs(name, REFERENCE, &pairs).noting(*note));
     }
+    fork_under_monitors(options, pando, &program, report)?;
     let inner = pando.display().to_string();
     let start = ["execute", &inner, "run", "--", "/bin/true"];
     let pairs = compare(pando, &program, &start, options.rounds(30), 1)?;
     report(Row::pairs("start-depth", REFERENCE, &pairs).noting("a further cell for /bin/true, from fork of the inner pando to wait"));
     idle::run(options, pando, report)?;
+    pager::run(options, pando, &program, report)?;
     checkpoint::run(options, pando, report)
 }
 
 /// Compares a part of the program sixteen deep and one deep.
 fn compare(pando: &Path, program: &CompiledProgram, part: &[&str], rounds: usize, count: u32) -> Result<Pairs, BenchError> {
-    let mut deep = Process::start(at_depth(DEPTH, pando, program, part))?;
-    let mut flat = Process::start(at_depth(1, pando, program, part))?;
+    compare_commands(at_depth(DEPTH, pando, program, part), at_depth(1, pando, program, part), rounds, count)
+}
+
+/// Compares two commands that run the same part of the program.
+fn compare_commands(ours: Command, theirs: Command, rounds: usize, count: u32) -> Result<Pairs, BenchError> {
+    let (mut ours, mut theirs) = (Process::start(ours)?, Process::start(theirs)?);
     let line = format!("{count}\n");
     // The first answer waits for all levels to start.
-    for process in [&mut deep, &mut flat] {
+    for process in [&mut ours, &mut theirs] {
         process.ask("1\n")?;
     }
     alternate(rounds, |side| {
-        let asked = if side == Side::Ours { &mut deep } else { &mut flat };
+        let asked = if side == Side::Ours { &mut ours } else { &mut theirs };
         Ok(asked.ask(&line)? / f64::from(count))
     })
+}
+
+/// `fw05-libos`: the paper's chain of five forks under six monitors, compared with one.
+fn fork_under_monitors(
+    options: BenchOptions<'_>,
+    pando: &Path,
+    program: &CompiledProgram,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), BenchError> {
+    let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
+    let command = |monitors: &[&str], name: &str| under_monitors(monitors, pando, program, &directory.path().join(name));
+    let [.., last] = MONITORS;
+    let (all, one) = (command(&MONITORS, "all"), command(&[last], "one"));
+    let pairs = compare_commands(all, one, options.rounds(50), if options.brief { 1 } else { 12 })?;
+    let note = format!("a chain of five forks under {}; 4.49 in the paper on recursive virtual machines", MONITORS.join(", "));
+    report(Row::pairs("fw05-libos", "the same under one of them", &pairs).noting(note));
+    Ok(())
+}
+
+/// The command for the chain of forks under monitors. `swap` is the file of the outermost pager, beside which nothing lies.
+fn under_monitors(monitors: &[&str], pando: &Path, program: &CompiledProgram, swap: &Path) -> Command {
+    let mut command = Command::new(pando);
+    for (level, monitor) in monitors.iter().enumerate() {
+        if level > 0 {
+            command.arg("--").arg(pando);
+        }
+        command.arg(monitor).args(["--nest", &(CELLS - level as u32).to_string()]);
+        match *monitor {
+            "page" => {
+                let inner = Path::new("/tmp").join(format!("swap-{level}"));
+                // An inner pager has less than the one outside.
+                let memory = format!("{}M", 1024 - 64 * level);
+                command.args(["-m", &memory, "--swap"]).arg(if level == 0 { swap } else { &inner });
+            }
+            // A rule, so that a call that nobody makes is watched.
+            _ => _ = command.args(["-q", "--deny", "reboot"]),
+        }
+        // A monitor shows its own program; the outermost one has to show this one.
+        if level == 0 && monitors.len() > 1 {
+            command.arg("-v").arg(read_only(program.path()));
+        }
+    }
+    command.arg("--").arg(program.path()).arg("fork-chain").stderr(Stdio::inherit());
+    command
+}
+
+/// The argument of `-v` for a file that a cell sees at the same path and does not change.
+fn read_only(file: &Path) -> OsString {
+    let mut volume = file.as_os_str().to_owned();
+    volume.push(":");
+    volume.push(file);
+    volume.push(":ro");
+    volume
 }
 
 /// The command for a part of the program at this depth.

@@ -3,7 +3,7 @@
 
 use super::Fixture;
 use crate::exit_causes;
-use crate::process_runs::{WorkDirectory, compare, run_with_stats};
+use crate::process_runs::{StatsRun, WorkDirectory, compare, run_with_stats};
 use crate::{BenchError, Row};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -85,13 +85,13 @@ impl Comparison {
         if !native.status.success() {
             return Err(BenchError::Failed(format!("{argv:?}: {}: {}", native.status, String::from_utf8_lossy(&native.stderr))));
         }
-        let (output, stats) = run_with_stats(self.cell(directory, &["--stats=json"], argv))?;
+        let StatsRun { output, stats, .. } = run_with_stats(self.cell(directory, &["--stats=json"], argv))?;
         if output != native.stdout {
             let [ours, theirs] = [&output, &native.stdout].map(|text| excerpt(text));
             return Err(BenchError::Failed(format!("{argv:?} printed {ours:?} in a cell, and {theirs:?} on the host")));
         }
         let stats = match self.check_argv {
-            Some(_) => run_with_stats(self.cell(directory, &["--stats=json"], &self.argv))?.1,
+            Some(_) => run_with_stats(self.cell(directory, &["--stats=json"], &self.argv))?.stats,
             None => stats,
         };
         Ok(exit_causes::of_stats(&stats))

@@ -8,7 +8,7 @@
 
 use super::Fixture;
 use crate::native::usage::{self, GroupMemory};
-use crate::process_runs::{PYTHON, WorkDirectory, needs, run_with_stats};
+use crate::process_runs::{PYTHON, StatsRun, WorkDirectory, needs, run_with_stats};
 use crate::program::{CompiledProgram, Process};
 use crate::sample::Sample;
 use crate::{BenchError, Row, exit_causes};
@@ -42,7 +42,7 @@ pub(super) fn c(fixture: &Fixture<'_>, report: &mut dyn FnMut(Row)) -> Result<()
 fn measure(fixture: &Fixture<'_>, name: &'static str, argv: &[&str], program: &str, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let directory = WorkDirectory::new(fixture.pando, &fixture.empty);
     let arguments = |seconds| [&argv[1..], &[seconds]].concat();
-    let (output, stats) = run_with_stats(directory.cell(&["--stats=json"], argv[0], &arguments(SHORT)))?;
+    let StatsRun { output, stats, .. } = run_with_stats(directory.cell(&["--stats=json"], argv[0], &arguments(SHORT)))?;
     if output != b"ready\n" {
         return Err(BenchError::Failed(format!("{program} printed {:?}, not \"ready\"", String::from_utf8_lossy(&output))));
     }

@@ -49,5 +49,5 @@ fn parts(rounds: usize, place: &WorkDirectory<'_>, report: &mut dyn FnMut(Row)) 
 
 /// The statistics that such a run prints.
 fn stats(place: &WorkDirectory<'_>) -> Result<Value, BenchError> {
-    Ok(run_with_stats(place.cell(&["--stats=json"], BUSYBOX, &["true"]))?.1)
+    Ok(run_with_stats(place.cell(&["--stats=json"], BUSYBOX, &["true"]))?.stats)
 }

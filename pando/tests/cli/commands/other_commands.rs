@@ -257,7 +257,18 @@ fn a_brief_benchmark_of_linux_prints_each_figure() {
 
 #[test]
 fn a_brief_benchmark_of_nested_cells_prints_each_figure() {
-    let figures = ["depth-cpu", "depth-syscall", "depth-touch", "depth-fork", "depth-read", "start-depth", "nester-idle-bytes"];
+    let figures = [
+        "rpc-to-exit",
+        "depth-cpu",
+        "depth-syscall",
+        "depth-touch",
+        "depth-fork",
+        "depth-read",
+        "fw05-libos",
+        "start-depth",
+        "nester-idle-bytes",
+        "pager-fits",
+    ];
     compare("nest", &figures, &[]);
 }
 
