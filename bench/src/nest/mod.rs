@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep, of work under six monitors,
-//! of messages between cells, and of paging; the memory of a cell that may have nested cells.
+//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep. It also measures work under
+//! six monitors, messages between cells, paging, checkpoints, and the memory of a cell that may have nested cells.
 //!
 //! The paper on recursive virtual machines (Ford et al., 1996) measures the same for its nested virtual machines. The programs measure the
 //! time themselves, so that the cells around only wait.
@@ -8,6 +8,7 @@
 mod checkpoint;
 mod idle;
 mod messages;
+mod monitors;
 mod pager;
 
 use crate::bare::Bare;
@@ -15,7 +16,6 @@ use crate::linux::PARTS;
 use crate::program::{CompiledProgram, Process};
 use crate::sample::{Pairs, Sample, Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -23,8 +23,6 @@ use std::process::{Command, Stdio};
 const DEPTH: u32 = 16;
 /// Descendants of the outermost cell.
 const CELLS: u32 = 100;
-/// The monitors of `fw05-libos`, the outermost first. Each has a cell of its own.
-const MONITORS: [&str; 6] = ["page", "trace", "page", "trace", "page", "trace"];
 /// The reference of rows about depth.
 const REFERENCE: &str = "the same one deep";
 /// The factor by which a brief run does less.
@@ -65,13 +63,14 @@ pub(crate) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
         let pairs = compare(pando, &program, part, options.rounds(*rounds), count)?;
         report(Row::pairs(name, REFERENCE, &pairs).noting(*note));
     }
-    fork_under_monitors(options, pando, &program, report)?;
+    report(monitors::measure(options, pando, &program)?);
     let inner = pando.display().to_string();
     let start = ["execute", &inner, "run", "--", "/bin/true"];
     let pairs = compare(pando, &program, &start, options.rounds(30), 1)?;
     report(Row::pairs("start-depth", REFERENCE, &pairs).noting("a further cell for /bin/true, from fork of the inner pando to wait"));
     idle::run(options, pando, report)?;
-    pager::run(options, pando, &program, report)?;
+    report(pager::measure_with_enough_memory(options, pando, &program)?);
+    report(pager::measure_with_half_the_memory(options, pando, &program)?);
     checkpoint::run(options, pando, report)
 }
 
@@ -92,59 +91,6 @@ fn compare_commands(ours: Command, theirs: Command, rounds: usize, count: u32) -
         let asked = if side == Side::Ours { &mut ours } else { &mut theirs };
         Ok(asked.ask(&line)? / f64::from(count))
     })
-}
-
-/// `fw05-libos`: the paper's chain of five forks under six monitors, compared with one.
-fn fork_under_monitors(
-    options: BenchOptions<'_>,
-    pando: &Path,
-    program: &CompiledProgram,
-    report: &mut dyn FnMut(Row),
-) -> Result<(), BenchError> {
-    let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
-    let command = |monitors: &[&str], name: &str| under_monitors(monitors, pando, program, &directory.path().join(name));
-    let [.., last] = MONITORS;
-    let (all, one) = (command(&MONITORS, "all"), command(&[last], "one"));
-    let pairs = compare_commands(all, one, options.rounds(50), if options.brief { 1 } else { 12 })?;
-    let note = format!("a chain of five forks under {}; 4.49 in the paper on recursive virtual machines", MONITORS.join(", "));
-    report(Row::pairs("fw05-libos", "the same under one of them", &pairs).noting(note));
-    Ok(())
-}
-
-/// The command for the chain of forks under monitors. `swap` is the file of the outermost pager, beside which nothing lies.
-fn under_monitors(monitors: &[&str], pando: &Path, program: &CompiledProgram, swap: &Path) -> Command {
-    let mut command = Command::new(pando);
-    for (level, monitor) in monitors.iter().enumerate() {
-        if level > 0 {
-            command.arg("--").arg(pando);
-        }
-        command.arg(monitor).args(["--nest", &(CELLS - level as u32).to_string()]);
-        match *monitor {
-            "page" => {
-                let inner = Path::new("/tmp").join(format!("swap-{level}"));
-                // An inner pager has less than the one outside.
-                let memory = format!("{}M", 1024 - 64 * level);
-                command.args(["-m", &memory, "--swap"]).arg(if level == 0 { swap } else { &inner });
-            }
-            // A rule, so that a call that nobody makes is watched.
-            _ => _ = command.args(["-q", "--deny", "reboot"]),
-        }
-        // A monitor shows its own program; the outermost one has to show this one.
-        if level == 0 && monitors.len() > 1 {
-            command.arg("-v").arg(read_only(program.path()));
-        }
-    }
-    command.arg("--").arg(program.path()).arg("fork-chain").stderr(Stdio::inherit());
-    command
-}
-
-/// The argument of `-v` for a file that a cell sees at the same path and does not change.
-fn read_only(file: &Path) -> OsString {
-    let mut volume = file.as_os_str().to_owned();
-    volume.push(":");
-    volume.push(file);
-    volume.push(":ro");
-    volume
 }
 
 /// The command for a part of the program at this depth.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pager-fits` and `pager-half-exits`: a program under `pando page`, with memory that suffices, and with half of it.
 //!
-//! The program writes to all pages of its memory in order, again and again, as the paper's `memtest`.
+//! The program writes to all pages of its memory in order, again and again.
 
+use super::compare_commands;
 use crate::process_runs::{StatsRun, run_with_stats};
-use crate::program::{CompiledProgram, Process};
-use crate::sample::{Sample, Side, alternate};
+use crate::program::CompiledProgram;
+use crate::sample::Sample;
 use crate::{BenchError, BenchOptions, Row};
 use std::fs::File;
 use std::path::Path;
@@ -22,77 +23,44 @@ const PAGED_WALKS: [u32; 2] = [1, 5];
 /// The right to cells of the monitors: one for the program.
 const CELLS: &str = "2";
 
-/// Measures the rows.
-pub(super) fn run(
-    options: BenchOptions<'_>,
-    pando: &Path,
-    program: &CompiledProgram,
-    report: &mut dyn FnMut(Row),
-) -> Result<(), BenchError> {
+/// Measures `pager-fits`.
+pub(super) fn measure_with_enough_memory(options: BenchOptions<'_>, pando: &Path, program: &CompiledProgram) -> Result<Row, BenchError> {
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
-    fits(options, pando, program, directory.path(), report)?;
-    half(options, pando, program, directory.path(), report)
-}
-
-fn fits(
-    options: BenchOptions<'_>,
-    pando: &Path,
-    program: &CompiledProgram,
-    directory: &Path,
-    report: &mut dyn FnMut(Row),
-) -> Result<(), BenchError> {
     let [size, memory] = FITTING;
-    let words = |command: &mut Command| {
-        command.arg("--").arg(program.path()).args(["walk", size]);
-    };
     let mut paged = Command::new(pando);
-    paged.args(["page", "-m", memory, "--swap"]).arg(directory.join("swap"));
-    words(&mut paged);
+    paged.args(["page", "-m", memory, "--swap"]).arg(directory.path().join("swap"));
     let mut plain = Command::new(pando);
     plain.args(["run", "-v"]).arg(program.path());
-    words(&mut plain);
-    let (mut paged, mut plain) = (Process::start(paged)?, Process::start(plain)?);
-    // The first walk makes the memory.
-    for process in [&mut paged, &mut plain] {
-        process.ask("1\n")?;
+    for command in [&mut paged, &mut plain] {
+        command.arg("--").arg(program.path()).args(["walk", size]);
     }
-    let line = format!("{WALKS}\n");
-    let pairs = alternate(options.rounds(50), |side| {
-        let asked = if side == Side::Ours { &mut paged } else { &mut plain };
-        Ok(asked.ask(&line)? / f64::from(WALKS))
-    })?;
+    let pairs = compare_commands(paged, plain, options.rounds(50), WALKS)?;
     let note = format!("a program that writes to each page of {size} MiB, with a pager that has nothing to do");
-    report(Row::pairs("pager-fits", "the same without a pager", &pairs).noting(note));
-    Ok(())
+    Ok(Row::pairs("pager-fits", "the same without a pager", &pairs).noting(note))
 }
 
-fn half(
-    options: BenchOptions<'_>,
-    pando: &Path,
-    program: &CompiledProgram,
-    directory: &Path,
-    report: &mut dyn FnMut(Row),
-) -> Result<(), BenchError> {
+/// Measures `pager-half-exits`.
+pub(super) fn measure_with_half_the_memory(options: BenchOptions<'_>, pando: &Path, program: &CompiledProgram) -> Result<Row, BenchError> {
+    let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let [size, memory] = HALF;
-    let input = directory.join("input");
+    let input = directory.path().join("input");
+    let run = |walks: u32| {
+        std::fs::write(&input, format!("{walks}\n")).map_err(BenchError::host("write a file"))?;
+        let mut command = Command::new(pando);
+        command.args(["run", "--stats=json", "--nest", CELLS, "-v"]).arg(pando).arg("-v").arg(program.path());
+        command.arg("--").arg(pando).args(["page", "--stats", "-m", memory, "--swap", "/tmp/swap", "--"]);
+        command.arg(program.path()).args(["walk", size]);
+        command.stdin(Stdio::from(File::open(&input).map_err(BenchError::host("open a file"))?));
+        exits(command)
+    };
     let mut values = Vec::new();
     for _ in 0..options.rounds(5) {
-        let [first, last] = PAGED_WALKS.map(|walks| {
-            std::fs::write(&input, format!("{walks}\n")).map_err(BenchError::host("write a file"))?;
-            let mut command = Command::new(pando);
-            command.args(["run", "--stats=json", "--nest", CELLS, "-v"]).arg(pando).arg("-v").arg(program.path());
-            command.arg("--").arg(pando).args(["page", "--stats", "-m", memory, "--swap", "/tmp/swap", "--"]);
-            command.arg(program.path()).args(["walk", size]);
-            command.stdin(Stdio::from(File::open(&input).map_err(BenchError::host("open a file"))?));
-            exits(command)
-        });
-        let (first, last) = (first?, last?);
+        let [first, last] = [run(PAGED_WALKS[0])?, run(PAGED_WALKS[1])?];
         values.push((last.0 - first.0) / (last.1 - first.1));
     }
     let sample = Sample::of(values);
     let note = format!("exits of the pager and of the program for each page that comes back, {size} MiB in {memory}");
-    report(Row { spread: Some(sample.spread()), ..Row::of("pager-half-exits", sample.median(), "exits") }.noting(note));
-    Ok(())
+    Ok(Row { spread: Some(sample.spread()), ..Row::of("pager-half-exits", sample.median(), "exits") }.noting(note))
 }
 
 /// The exits of the pager and those of the program to it, and the pages that came back.
